@@ -17,7 +17,7 @@ import tqdm
 
 from cyclegan import terminal
 from cyclegan.config.data import ValueRange
-from cyclegan.errors import MissingPackageError, TrainingError, UserError, printable
+from cyclegan.errors import TrainingError, UserError, printable
 from cyclegan.images import geometry, reader
 from cyclegan.images.image import ShapeOfImages
 from cyclegan.images.reader import Source
@@ -77,7 +77,7 @@ class ImageFiles:
         """Return an image, [h, w, C]; raise `TrainingError` if it cannot be decoded."""
         try:
             return self.load(range(len(self))[index])
-        except (UnreadableImageError, MissingPackageError) as error:
+        except UnreadableImageError as error:
             text = f"an image cannot be decoded: {error}; repair it or put it back, then the same command resumes"
             self.failure = self.failure or text
             raise TrainingError(text) from error
@@ -189,8 +189,6 @@ def naming_image(source: Source, split: str, index: int) -> Iterator[None]:
     name = f"{split}[{index}]" if isinstance(source, bytes) else os.fspath(source)
     try:
         yield
-    except MissingPackageError as error:
-        raise MissingPackageError(printable(f"{name}: {error}")) from error
     except Exception as error:  # the libraries raise almost anything for a damaged file
         raise UnreadableImageError(printable(f"{name} ({describe_error(error)})")) from error
 

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
-import struct
 import warnings
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+import imagecodecs
 import numpy as np
 
 from cyclegan.config.data import ValueRange
 from cyclegan.errors import MissingPackageError, printable
-from cyclegan.images.image import DecodedImage, Header, check_size, convert_bands
+from cyclegan.images.codestreams import JPEG, JPEG_2000, size_of
+from cyclegan.images.image import DecodedImage, Header, ImageError, check_size, convert_bands
 from cyclegan.images.value_range import FULL_RANGE, to_values, value_type
 
 MAGIC, MAGIC_OFFSET = b"DICM", 128
 DEFLATED = b"1.2.840.10008.1.2.1.99"  # a transfer syntax that unpacks to any size
 META_BYTES = 2048  # at the beginning of a file, which name its transfer syntax
-ITEM, JPEG, JPEG_2000 = b"\xfe\xff\x00\xe0", b"\xff\xd8", b"\xff\x4f\xff\x51"  # of compressed pixels
-# Second bytes of the markers that begin a frame header in JPEG and JPEG-LS.
-FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7) if kind not in (0xC4, 0xC8, 0xCC)}
+ITEM = b"\xfe\xff\x00\xe0"  # begins a piece of compressed pixels
 SLACK = 100_000  # bytes of a compressed file besides twice those of its pixels at most; more might decode to any size
-PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2", "RGB")
+JPEG_LS = 0xF7  # second byte of its frame header
+YBR = ("YBR_FULL", "YBR_FULL_422")
+PALETTE = "PALETTE COLOR"
+BANDS = {"MONOCHROME1": 1, "MONOCHROME2": 1, PALETTE: 1, **dict.fromkeys((*YBR, "YBR_RCT", "YBR_ICT", "RGB"), 3)}
+FUNCTIONAL_GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")  # of enhanced DICOM
 # DICOM attributes that describe the pixels of the original, and would be wrong for its translation.
 STALE = (
     *("SmallestImagePixelValue", "LargestImagePixelValue", "PixelPaddingValue", "PixelPaddingRangeLimit"),
@@ -46,27 +50,31 @@ class DicomReader:
         self._frames = int(dataset.get("NumberOfFrames") or 1)
         start, length = file.tell(), file.seek(0, os.SEEK_END)
         missing = [f"no {name}" for name in ("Rows", "Columns", "BitsAllocated", "BitsStored") if not dataset.get(name)]
-        photometric, bands = dataset.get("PhotometricInterpretation"), dataset.get("SamplesPerPixel", 1)
-        if missing or photometric not in PHOTOMETRIC or bands != (3 if photometric == "RGB" else 1):
-            what = (*missing, f"photometric interpretation {photometric} of {bands} samples")[0]
-            raise ValueError(f"{what}: expected a DICOM image, {', '.join(PHOTOMETRIC)}")
-        if "ModalityLUTSequence" in dataset or "SharedFunctionalGroupsSequence" in dataset:
-            raise ValueError("a lookup table, or enhanced (multi-frame) DICOM: expected one image, slope and intercept")
+        self._photometric, stored_bands = dataset.get("PhotometricInterpretation"), dataset.get("SamplesPerPixel", 1)
+        if missing or BANDS.get(self._photometric) != stored_bands:
+            what = (*missing, f"photometric interpretation {self._photometric} of {stored_bands} samples")[0]
+            raise ImageError(f"DICOM, {what}: expected an image, {', '.join(BANDS)}")
+        if "ModalityLUTSequence" in dataset:
+            raise ImageError("DICOM with a lookup table: expected slope and intercept")
         highest, bits = dataset.get("HighBit"), dataset.BitsStored
         if highest is not None and highest != bits - 1:
-            raise ValueError(f"HighBit {highest} with {bits} BitsStored: expected {bits - 1}")
+            raise ImageError(f"DICOM, HighBit {highest} with {bits} BitsStored: expected {bits - 1}")
         height, width = dataset.Rows, dataset.Columns
+        self._is_colored = not self._photometric.startswith("MONOCHROME")
+        bands = 3 if self._is_colored else 1
         values = height * width * bands
         stored = values * self._frames * dataset.BitsAllocated // 8
         check_size(width, height, 2 * stored + 16 * values)
         is_compressed = dataset.file_meta.TransferSyntaxUID.is_compressed
         if is_compressed and length - start > 2 * stored + SLACK:
-            raise ValueError(f"{length - start} bytes of compressed pixels for {stored} bytes: expected fewer")
+            raise ImageError(f"DICOM, {length - start} bytes of compressed pixels for {stored} bytes: expected fewer")
         # Compressed images count as damaged, so that they are decoded before training: a decoder may be missing.
         complete = not is_compressed and length - start >= stored
-        self.header = Header(height, width, bands, "dicom", deep=True, complete=complete, other_values="DICOM")
+        deep = not self._is_colored or bits > 8 or self._photometric == PALETTE
+        other = "" if self._is_colored else "DICOM"
+        self.header = Header(height, width, bands, "dicom", deep, complete=complete, other_values=other)
 
-    def has_more_frames(self) -> bool:
+    def has_more_frames(self, channels: int) -> bool:
         """Return whether the file has frames besides the first one."""
         return self._frames > 1
 
@@ -74,17 +82,31 @@ class DicomReader:
         """Decode the first frame. MONOCHROME1, in which low values are white, is inverted."""
         dataset = _read_dataset(self._file)
         stored = _decode(dataset)
-        stored = stored[0] if self._frames > 1 else stored
+        if self._is_colored:
+            return self._read_colors(dataset, stored, channels)
         unused = dataset.BitsAllocated - dataset.BitsStored
         stored = stored << unused >> unused  # old files have overlays there
         dtype = np.float32 if dataset.BitsStored <= 16 else np.float64
         values = stored.reshape(dataset.Rows, dataset.Columns, -1).astype(dtype)
-        if dataset.PhotometricInterpretation == "MONOCHROME1":
+        if self._photometric == "MONOCHROME1":
             values = (-1 if dataset.get("PixelRepresentation") else 2**dataset.BitsStored - 1) - values
-        slope, intercept = dataset.get("RescaleSlope"), dataset.get("RescaleIntercept")
-        slope, intercept = 1.0 if slope is None else float(slope), 0.0 if intercept is None else float(intercept)
+        slope, intercept = _rescaling(dataset)
         pixels = convert_bands(values * slope + intercept, channels, has_opacity=False)[0]
         return DecodedImage(pixels, fractional=not (slope.is_integer() and intercept.is_integer()))
+
+    def _read_colors(self, dataset: Any, stored: np.ndarray, channels: int) -> DecodedImage:
+        """Return RGB, which needs no value range, or gray."""
+        from pydicom.pixel_data_handlers import apply_color_lut, convert_color_space
+
+        colors = stored
+        if self._photometric == PALETTE:
+            colors = apply_color_lut(stored, dataset)
+        elif self._photometric in YBR and not hasattr(dataset, "pixel_array_options"):  # pydicom 3 has converted it
+            colors = convert_color_space(stored, "YBR_FULL", "RGB")
+        highest = np.iinfo(np.uint16 if self.header.deep else np.uint8).max
+        white = np.iinfo(colors.dtype).max if self._photometric == PALETTE else 2**dataset.BitsStored - 1
+        levels = colors if highest == white else np.rint(colors * (highest / white))
+        return DecodedImage(convert_bands(levels.astype(f"u{1 + self.header.deep}"), channels, has_opacity=False)[0])
 
 
 def open_image(file: BinaryIO) -> DicomReader | None:
@@ -107,28 +129,51 @@ def _read_dataset(file: BinaryIO, **options: Any) -> Any:
     warnings.filterwarnings("ignore", module="pydicom")
     file.seek(0)
     if DEFLATED in file.read(META_BYTES):
-        raise ValueError("deflated DICOM: expected another transfer syntax")
+        raise ImageError("a deflated DICOM file: expected another transfer syntax")
     file.seek(0)
     return pydicom.dcmread(file, **options)
 
 
+def _rescaling(dataset: Any) -> tuple[float, float]:
+    """Return slope and intercept of the first frame; enhanced DICOM has them for all frames or for each."""
+    groups = [dataset[name].value[0] for name in FUNCTIONAL_GROUPS if dataset.get(name)]
+    inner = [
+        group.PixelValueTransformationSequence[0] for group in groups if "PixelValueTransformationSequence" in group
+    ]
+    slopes, intercepts = (
+        [value for each in (dataset, *inner) if (value := each.get(name)) is not None]
+        for name in ("RescaleSlope", "RescaleIntercept")
+    )
+    return float(slopes[-1] if slopes else 1), float(intercepts[-1] if intercepts else 0)
+
+
 def _decode(dataset: Any) -> np.ndarray:
-    """Return the stored values of all frames, whose sizes must be the one by which the memory was checked."""
-    size = dataset.Columns, dataset.Rows
+    """Return the stored values of the first frame, whose size must be the one by which the memory was checked."""
+    size, fragments = (dataset.Columns, dataset.Rows), []
     if dataset.file_meta.TransferSyntaxUID.is_compressed:
         fragments = [*_fragments(dataset.PixelData)][1:]  # the first has the offsets of the frames
         for frame in (b"".join(fragments), *fragments):
-            if _codestream_size(frame) not in (None, size):
-                raise ValueError(f"its header has the size {size}, but a compressed frame {_codestream_size(frame)}")
+            found = size_of(frame)
+            if found and found[:2] != size:
+                raise ImageError(f"DICOM, its header has the size {size}, but a compressed frame {found[:2]}")
     try:
-        return dataset.pixel_array
-    except (RuntimeError, NotImplementedError) as error:
-        if not any(text in str(error) for text in ("missing", "not support")):  # the pixels are damaged
+        pixels = dataset.pixel_array
+        return pixels[0] if int(dataset.get("NumberOfFrames") or 1) > 1 else pixels
+    except (RuntimeError, NotImplementedError, AttributeError):  # no decoder, or pydicom 2 with a newer Pillow
+        if not fragments:
             raise
-        name = dataset.file_meta.TransferSyntaxUID.name
-        raise MissingPackageError(
-            f'DICOM of the transfer syntax "{name}" needs the package pylibjpeg: pip install "pylibjpeg[all]"'
-        ) from error
+        starts = (JPEG, JPEG_2000)
+        more = itertools.takewhile(lambda part: not part.startswith(starts), fragments[1:])
+        frame = b"".join([*fragments[:1], *more])
+        found = size_of(frame)
+        is_plain = BANDS[dataset.PhotometricInterpretation] == 1 or (
+            dataset.PhotometricInterpretation not in YBR and found and found.kind in (0, JPEG_LS)
+        )
+        if not found or not is_plain:  # JPEG would need a guess of its colors
+            raise ImageError(f"DICOM, {dataset.file_meta.TransferSyntaxUID.name}: cannot be decoded") from None
+        jpeg = imagecodecs.jpegls_decode if found.kind == JPEG_LS else imagecodecs.jpeg_decode
+        pixels = (jpeg if found.kind else imagecodecs.jpeg2k_decode)(frame).astype(f"u{dataset.BitsAllocated // 8}")
+        return pixels.view(f"i{pixels.itemsize}") if dataset.get("PixelRepresentation") else pixels
 
 
 def _fragments(pixels: bytes) -> Iterator[bytes]:
@@ -138,23 +183,6 @@ def _fragments(pixels: bytes) -> Iterator[bytes]:
         start, length = position + 8, int.from_bytes(pixels[position + 4 : position + 8], "little")
         yield pixels[start : start + length]
         position = start + length
-
-
-def _codestream_size(data: bytes) -> tuple[int, int] | None:
-    """Return (width, height) of a JPEG, JPEG-LS or JPEG 2000 image, (0, 0) if it lacks them, `None` for other bytes."""
-    if data[:4] == JPEG_2000:  # ITU-T T.800, A.5.1
-        right, bottom, left, top = struct.unpack_from(">4I", data.ljust(24, b"\0"), 8)
-        return right - left, bottom - top
-    if data[:2] != JPEG:
-        return None
-    position = 2
-    while data[position : position + 1] == b"\xff":  # a marker segment: ITU-T T.81, B.1.1
-        kind = data[position + 1 : position + 2]
-        if kind in FRAME_HEADERS:
-            height, width = struct.unpack_from(">HH", data.ljust(position + 9, b"\0"), position + 5)
-            return width, height
-        position += 1 if kind == b"\xff" else 2 + int.from_bytes(data[position + 2 : position + 4], "big")
-    return 0, 0
 
 
 def write_copy(
@@ -171,18 +199,21 @@ def write_copy(
     With `fractional`, values between whole numbers are kept, by a slope. `network` is a text that no other network has.
     """
     from pydicom.dataset import Dataset
-    from pydicom.uid import generate_uid
+    from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
     description = printable(description).encode("ascii", "backslashreplace").decode()  # fits every character set
     with open(original, "rb") as file:
         dataset = _read_dataset(file)
+    if any(name in dataset for name in FUNCTIONAL_GROUPS):
+        raise ImageError("an enhanced DICOM file, whose copy would be wrong: expected --format tiff or png")
     for name in ("SOPClassUID", "SOPInstanceUID"):
         if not dataset.get(name):
-            raise ValueError(f"no {name}: expected a DICOM file with one, or --format tiff or png")
+            raise ImageError(f"no {name}: expected a DICOM file with one, or --format tiff or png")
     source = Dataset()
     source.ReferencedSOPClassUID, source.ReferencedSOPInstanceUID = dataset.SOPClassUID, dataset.SOPInstanceUID
     if dataset.file_meta.TransferSyntaxUID.is_compressed:
-        dataset.decompress()
+        dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+        del dataset.PixelData
     for name in STALE:
         if name in dataset:
             delattr(dataset, name)

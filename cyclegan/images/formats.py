@@ -12,8 +12,8 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from cyclegan.errors import UserError
-from cyclegan.images import dicom_format, tiff_format
-from cyclegan.images.image import DecodedImage, ImageReader, Open, Write
+from cyclegan.images import codec_format, dicom_format, heif_format, tiff_format
+from cyclegan.images.image import DecodedImage, ImageError, ImageReader, Open, Write
 from cyclegan.images.pillow_format import pillow_functions
 from cyclegan.images.value_range import to_depth
 
@@ -30,18 +30,54 @@ class Format(NamedTuple):
     compressed: bool = False  # whether files of one length with the same last bytes are surely equal
 
 
-# Readers are asked in this order: a DICOM file may begin like a TIFF.
+# Readers are asked in this order: HEIC looks like AVIF, and a DICOM file may begin like a TIFF.
 FORMATS = {
     "png": Format((".png",), *pillow_functions("png"), compressed=True, deep=True, opacity=True),
-    "jpeg": Format((".jpg", ".jpeg"), *pillow_functions("jpeg", quality=95, subsampling=0), compressed=True),
+    "jpeg": Format(
+        (".jpg", ".jpeg", ".jpe", ".jfif"),
+        codec_format.open_jpeg,
+        pillow_functions("jpeg", quality=95, subsampling=0)[1],
+        compressed=True,
+    ),
     "webp": Format((".webp",), *pillow_functions("webp", quality=95), compressed=True, opacity=True),
     "bmp": Format((".bmp",), *pillow_functions("bmp")),
     "gif": Format((".gif",), *pillow_functions("gif"), compressed=True, opacity=True),
-    "dicom": Format((".dcm", ".dicom"), dicom_format.open_image, None, deep=True, any_values=True),
+    "heif": Format((".heic", ".heif"), heif_format.open_image, None, compressed=True),
+    "avif": Format((".avif",), *pillow_functions("avif", quality=95), compressed=True, opacity=True),
+    "jpeg2000": Format(
+        (".jp2", ".j2k", ".jpf", ".jpx", ".j2c", ".jpc"),
+        codec_format.open_jpeg_2000,
+        pillow_functions("jpeg2000")[1],
+        compressed=True,
+        opacity=True,
+    ),
+    "jpegxl": Format(
+        (".jxl",), codec_format.open_jpeg_xl, codec_format.write_jpeg_xl, compressed=True, deep=True, opacity=True
+    ),
+    "dicom": Format((".dcm", ".dicom", ".ima"), dicom_format.open_image, None, deep=True, any_values=True),
     "tiff": Format(
         (".tif", ".tiff"), tiff_format.open_image, tiff_format.write, deep=True, opacity=True, any_values=True
     ),
 }
+
+# Names of other files, by their first bytes.
+OTHERS = {
+    b"version https://git-lfs": "a Git LFS pointer (git lfs pull gets the image)",
+    b"<!doctype html": "HTML",
+    b"<html": "HTML",
+    b"<?xml": "an XML file",
+    b"<svg": "an SVG file",
+    b"\0\0\1\0": "an ICO file",
+    b"%pdf": "a PDF file",
+    b"%!ps": "a PostScript file",
+    b"8bps": "a Photoshop file",
+    b"pk\3\4": "a ZIP archive",
+    b"\x1f\x8b": "a gzip file",
+    b"\x93numpy": "a NumPy array",
+    b"p6": "a PPM file",
+}
+# Words of the libraries.
+CUT = ("truncated", "less than expected", "expected length", "premature", "end of file", "incomplete")
 
 
 def format_of(name: str | os.PathLike[str]) -> str | None:
@@ -59,13 +95,32 @@ def open_image(file: BinaryIO) -> ImageReader:
     """Return the reader of an open file, by its content.
 
     Raises:
-        ValueError: It is not an image of one of the formats.
+        ImageError: It is not an image of one of the formats, or is damaged.
     """
-    for form in FORMATS.values():
+    for name, form in FORMATS.items():
         file.seek(0)
-        if reader := form.open(file):
-            return reader
-    raise ValueError("not an image")
+        with explain(name, "header"):
+            if reader := form.open(file):
+                return reader
+    file.seek(0)
+    beginning = file.read(64).lstrip().lower()
+    known = next((name for start, name in OTHERS.items() if beginning.startswith(start)), None)
+    raise ImageError(f"{known}, not an image" if known else "not an image" if beginning else "an empty file")
+
+
+@contextlib.contextmanager
+def explain(name: str, part: str) -> Iterator[None]:
+    """Raise `ImageError` instead of any error of a library that reads a part of a file of a format."""
+    try:
+        yield
+    except (ImageError, UserError, MemoryError):
+        raise
+    except Exception as error:  # the libraries raise almost anything for a damaged file
+        if isinstance(error, OSError) and error.errno:  # of the disk
+            raise
+        is_cut = isinstance(error, EOFError) or any(word in str(error).lower() for word in CUT)
+        what = "truncated" if is_cut else f"its {part} cannot be decoded"
+        raise ImageError(f"a damaged {name.upper()} file: {what}") from error
 
 
 def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None = None) -> None:
@@ -88,7 +143,7 @@ def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None 
     opacity = image.opacity if form.opacity else None
     bands = image.pixels if opacity is None else np.concatenate([image.pixels, opacity], axis=2)
     with partial_file(path) as partial:
-        form.write(partial, bands if form.deep else to_depth(bands, np.uint8), opacity is not None, image.profile)
+        form.write(partial, bands if form.deep else to_depth(bands, np.uint8), opacity is not None, image.metadata)
 
 
 @contextlib.contextmanager

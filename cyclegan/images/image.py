@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+import operator
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, Optional, Protocol
+from typing import Any, BinaryIO, NamedTuple, Optional, Protocol
 
 import numpy as np
 
@@ -14,7 +16,47 @@ MAX_IMAGE_PIXELS = 180_000_000  # above any camera's; more is a mistake or an at
 MAX_BYTES = 2_000_000_000  # of memory while an image is decoded
 ShapeOfImages = tuple[int, Any, Any, int]  # (N, h, w, C); h and w are `None` if they differ between the images
 GRAY_WEIGHTS = (19595, 38470, 7471)  # of red, green and blue in 1/65536: Pillow's mode L, ITU-R 601-2
+MODEL_PIXEL_SCALE, MODEL_TIEPOINT, MODEL_TRANSFORMATION = 33550, 33922, 34264  # tags of GeoTIFF
 BLOCK_VALUES = 500_000  # converted at a time, so that intermediate results take little memory
+
+
+class ImageError(ValueError):
+    """A file that cannot be used as an image. The text names its format or what is wrong; it is never a library's."""
+
+
+class Metadata(NamedTuple):
+    """Facts about an image besides its pixels, which its translation keeps."""
+
+    profile: bytes = b""  # ICC profile, or empty
+    exif: Any = None  # `PIL.Image.Exif`, with the orientation of the original
+    xmp: bytes = b""
+    resolution: tuple[float, float] | None = None  # pixels per `unit`, of columns and of rows
+    unit: int = 2  # as in TIFF: 1 for none, 2 for inch, 3 for cm
+    tags: tuple[tuple[int, int, int, Any], ...] = ()  # of GeoTIFF: (code, type, count, value)
+    description: str = ""  # ImageJ's, with the unit of `resolution`
+    ome: tuple[tuple[str, Any], ...] = ()  # pixel sizes of OME: PhysicalSizeX and so on
+
+    def resized(self, x: float, y: float) -> Metadata:
+        """Return the metadata of an image with `x` times the columns and `y` times the rows."""
+        factors: dict[int, Sequence[float]] = {
+            MODEL_PIXEL_SCALE: (1 / x, 1 / y, 1),
+            MODEL_TIEPOINT: (x, y, 1, 1, 1, 1),
+            MODEL_TRANSFORMATION: (1 / x, 1 / y, 1, 1),
+        }
+        sizes = {"PhysicalSizeX": 1 / x, "PhysicalSizeY": 1 / y}
+        scaled = {
+            code: tuple(map(operator.mul, value, itertools.cycle(factors[code])))
+            for code, _, _, value in self.tags
+            if code in factors
+        }
+        return self._replace(
+            resolution=self.resolution and (self.resolution[0] * x, self.resolution[1] * y),
+            tags=tuple((code, kind, count, scaled.get(code, value)) for code, kind, count, value in self.tags),
+            ome=tuple((name, value * sizes[name] if name in sizes else value) for name, value in self.ome),
+        )
+
+
+NO_METADATA = Metadata()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +65,7 @@ class DecodedImage:
 
     pixels: np.ndarray  # uint8 or uint16 [h, w, C]; or values of a value range, which may have other types
     opacity: np.ndarray | None = None  # uint8 or uint16 [h, w, 1]; `None` if the image is opaque
-    profile: bytes = b""  # ICC profile, or empty
+    metadata: Metadata = NO_METADATA
     fractional: bool = False  # whether the file may hold values between whole numbers
 
 
@@ -39,6 +81,8 @@ class Header:
     colors: bool = True  # whether pixels are gray or RGB, or can be converted to them
     complete: bool = True  # whether the file seems to be complete; if not, checking decodes it
     mode: str = ""  # Pillow's name of the bands, such as "RGB"; empty if another library reads the file
+    highest: int = 0  # level of white, if it is not the highest of 8 or 16 bits
+    profile: bytes = b""  # ICC profile of the file, or empty
     other_values: str = ""  # type of the values that need a value range; empty for unsigned ones of 8 or 16 bits
 
 
@@ -54,12 +98,12 @@ class ImageReader(Protocol):
             channels: 1 for gray, 3 for RGB; otherwise the number of bands of the file, which are returned as they are.
         """
 
-    def has_more_frames(self) -> bool:
-        """Return whether the file has frames or pages besides the first one."""
+    def has_more_frames(self, channels: int) -> bool:
+        """Return whether the file has frames or pages besides those that `read` returns."""
 
 
 Open = Callable[[BinaryIO], Optional[ImageReader]]  # returns the reader of a file; `None` if it has another format
-Write = Callable[[pathlib.Path, np.ndarray, bool, bytes], None]  # of (path, bands, has_opacity, profile)
+Write = Callable[[pathlib.Path, np.ndarray, bool, Metadata], None]  # of (path, bands, has_opacity, metadata)
 
 
 class ImageArray(Protocol):
@@ -84,13 +128,13 @@ class ImageArray(Protocol):
 
 
 def check_size(width: int, height: int, memory: int = 0) -> None:
-    """Raise `ValueError` for an empty or too large image, or if decoding takes more than `MAX_BYTES` of memory."""
+    """Raise `ImageError` for an empty or too large image, or if decoding takes more than `MAX_BYTES` of memory."""
     if min(width, height) < 1:
-        raise ValueError(f"{width} x {height} pixels: expected at least 1")
+        raise ImageError(f"{width} x {height} pixels: expected at least 1")
     if width * height > MAX_IMAGE_PIXELS:
-        raise ValueError(f"{width} x {height} pixels: expected at most {MAX_IMAGE_PIXELS // 1_000_000} million")
+        raise ImageError(f"{width} x {height} pixels: expected at most {MAX_IMAGE_PIXELS // 1_000_000} million")
     if memory > MAX_BYTES:
-        raise ValueError(
+        raise ImageError(
             f"{width} x {height} pixels, which take {memory / 1e9:.3g} GB of memory to decode: expected at most"
             f" {MAX_BYTES / 1e9:g} GB"
         )

@@ -1,31 +1,48 @@
-"""PNG, JPEG, WebP, BMP and GIF with Pillow, and the TIFF files that Pillow decodes without loss."""
+"""PNG, JPEG, WebP, AVIF, JPEG 2000, BMP and GIF with Pillow."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import io
+import logging
 import os
 import pathlib
-import struct
-import zlib
+import re
+import warnings
 from typing import Any, BinaryIO
 
 import imagecodecs
 import numpy as np
-from PIL import Image, ImageFile, PngImagePlugin
+from PIL import Image, ImageCms, ImageFile, PngImagePlugin
 from PIL.ExifTags import Base as Tag
 
 from cyclegan.images.geometry import known_orientation, upright
-from cyclegan.images.image import DecodedImage, Header, Open, Write, check_size, convert_bands, row_blocks
+from cyclegan.images.image import (
+    DecodedImage,
+    Header,
+    ImageError,
+    Metadata,
+    Open,
+    Write,
+    check_size,
+    convert_bands,
+    row_blocks,
+)
 
 END_MARKERS = {"jpeg": b"\xff\xd9", "png": b"IEND"}  # compressed pixels never look like them
 TAIL_BYTES = 4096  # searched for the end marker, because cameras and programs append data to a file
 ALPHA_MODES = ("LA", "PA", "RGBA", "La", "RGBa")  # the A of Pillow's mode LAB is a color
 PILLOW_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2}  # of memory per pixel by mode; 4 in all others
-BUFFER_BYTES = {"webp": 14, "gif": 6}  # of the decoder, per pixel
+BUFFER_BYTES = {"webp": 14, "gif": 6, "avif": 14, "heif": 14, "jpeg2000": 28}  # of the decoder, per pixel
 PNG_BANDS = {0: 1, 2: 3, 4: 2, 6: 4}  # by color type (ISO/IEC 15948, 11.2.2); palettes have no 16 bits
 PNG_DEPTH_OFFSET = 24  # bytes before the bit depth and the color type
-PNG_HEADER_BYTES = 8 + 25  # the signature and IHDR, which the ICC profile has to follow
+PNG_HEADER_BYTES = 8 + 25  # the signature and IHDR, which all metadata has to follow
+BMP_COMPRESSION_OFFSET, BMP_RLE = 30, (1, 2)
+MAX_EXIF_BYTES = 65_000  # that a JPEG holds
+MAX_ROUNDING = 1  # level by which sRGB differs from itself after a conversion
+SRGB = ImageCms.createProfile("sRGB")
 
 
 def pillow_functions(name: str, **options: Any) -> tuple[Open, Write]:
@@ -39,39 +56,43 @@ def _open(name: str, file: BinaryIO) -> PillowReader | None:
     `Image.open` would refuse large images, by a limit of the whole process; `check_size` does here.
     """
     Image.init()
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)  # the readers raise errors themselves
+    warnings.filterwarnings("ignore", module="PIL")
     make_image, accepts = Image.OPEN[name.upper()]
     assert accepts
-    beginning = file.read(16)
+    beginning = file.read(BMP_COMPRESSION_OFFSET + 4)
     file.seek(0)
     if not accepts(beginning):
         return None
-    try:
-        image = make_image(file, "")
-        return PngReader(image, file, name) if name == "png" else PillowReader(image, file, name)
-    except (SyntaxError, EOFError, IndexError, TypeError, KeyError, struct.error) as error:  # as in `Image.open`
-        raise OSError(f"damaged: {error}") from error
+    if name == "bmp" and beginning[BMP_COMPRESSION_OFFSET] in BMP_RLE:
+        raise ImageError(
+            "a BMP file with run-length encoding, which Pillow decodes wrongly: expected another BMP, or PNG"
+        )
+    image = make_image(file, "")
+    return PngReader(image, file, name) if name == "png" else PillowReader(image, file, name)
 
 
 class PillowReader:
-    """Read a file that Pillow has opened. Decoding takes `more_bytes` of memory beside the image."""
+    """Read a file that Pillow has opened."""
 
-    def __init__(self, image: ImageFile.ImageFile, file: BinaryIO, name: str, more_bytes: int = 0) -> None:
+    def __init__(self, image: ImageFile.ImageFile, file: BinaryIO, name: str) -> None:
         bands, deep = len(image.getbands()), image.mode.startswith("I")
         buffers = 2 * bands if name == "jpeg" else BUFFER_BYTES.get(name, 0)
         pixel_bytes = PILLOW_BYTES.get(image.mode, 4) + max(buffers, 8 if deep else 4)
-        check_size(*image.size, image.width * image.height * pixel_bytes + more_bytes)
+        check_size(*image.size, image.width * image.height * pixel_bytes)
         self._image = image
         tail = _read_tail(file)
         self._orientation = _find_orientation(image, tail)
         width, height = image.size if self._orientation < 5 else reversed(image.size)
         complete = END_MARKERS.get(name, b"") in tail
-        self.header = Header(height, width, bands, name, deep, complete=complete, mode=image.mode)
+        profile = image.info.get("icc_profile") or b""
+        self.header = Header(height, width, bands, name, deep, complete=complete, mode=image.mode, profile=profile)
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the first frame, upright."""
-        return _from_pillow(self._image, channels, self._orientation)
+        return convert_pillow(self._image, channels, self._orientation)
 
-    def has_more_frames(self) -> bool:
+    def has_more_frames(self, channels: int) -> bool:
         """Return whether the file has frames besides the first one; a JPEG has previews at most."""
         return self.header.format != "jpeg" and getattr(self._image, "is_animated", False)
 
@@ -99,33 +120,53 @@ class PngReader(PillowReader):
             self._file.seek(position)
             return super().read(channels)
         self._file.seek(0)  # Pillow drops 8 of the 16 bits if there are several bands
-        pixels = np.atleast_3d(imagecodecs.png_decode(self._file.read()))
+        pixels = np.atleast_3d(imagecodecs.png_decode(_without_profile(self._file.read())))
         has_opacity = pixels.shape[2] in (2, 4)  # also for a transparent color
         converted = convert_bands(upright(pixels, self._orientation), channels, has_opacity)
-        return DecodedImage(*converted, self._image.info.get("icc_profile") or b"")
+        return DecodedImage(*converted, _metadata(self._image, self.header.profile))
+
+
+def _without_profile(png: bytes) -> bytes:
+    """Return a PNG file without its ICC profile, about which libpng prints warnings."""
+    start = png.find(b"iCCP", 0, png.find(b"IDAT")) - 4
+    return png if start < 0 else png[:start] + png[start + 12 + int.from_bytes(png[start : start + 4], "big") :]
 
 
 def _write(
-    name: str, options: dict[str, Any], path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profile: bytes
+    name: str, options: dict[str, Any], path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata
 ) -> None:
     """Write bands [h, w, C]: uint8, or uint16 as PNG."""
     if bands.dtype == np.uint16:
-        _write_deep_png(path, bands, profile)
+        _write_deep_png(path, bands, metadata)
         return
     image = Image.fromarray(without_single_axis(bands))
     if name == "gif" and image.mode == "LA":  # Pillow would drop its opacity
         image = image.convert("RGBA")
-    image.save(path, name, **options, **({"icc_profile": profile} if profile else {}))
+    image.save(path, name, **options, **_save_options(name, metadata))
 
 
-def _write_deep_png(path: pathlib.Path, bands: np.ndarray, profile: bytes) -> None:
-    """Write 16 bits with imagecodecs, because Pillow has no 16-bit RGB."""
-    encoded = imagecodecs.png_encode(np.ascontiguousarray(without_single_axis(bands)))
-    with open(path, "wb") as file:
-        file.write(encoded[:PNG_HEADER_BYTES])
-        if profile:  # imagecodecs writes none
-            PngImagePlugin.putchunk(file, b"iCCP", b"ICC\0\0", zlib.compress(profile))
-        file.write(encoded[PNG_HEADER_BYTES:])
+def _save_options(name: str, metadata: Metadata) -> dict[str, Any]:
+    """Return the options of `Image.save` for metadata; Pillow ignores those that a format does not have."""
+    options: dict[str, Any] = {"icc_profile": metadata.profile, "xmp": metadata.xmp}
+    if name == "png" and metadata.xmp:
+        options["pnginfo"] = PngImagePlugin.PngInfo()
+        options["pnginfo"].add_itxt("XML:com.adobe.xmp", metadata.xmp.decode("utf-8", "replace"))
+    with contextlib.suppress(Exception):  # Pillow raises almost anything for damaged EXIF data
+        if Tag.Orientation in metadata.exif:
+            metadata.exif[Tag.Orientation] = 1
+        content = metadata.exif.tobytes()
+        options["exif"] = content if len(content) < MAX_EXIF_BYTES else b""
+    if metadata.resolution and metadata.unit > 1:
+        options["dpi"] = tuple(number * (2.54 if metadata.unit == 3 else 1) for number in metadata.resolution)
+    return {option: value for option, value in options.items() if value}
+
+
+def _write_deep_png(path: pathlib.Path, bands: np.ndarray, metadata: Metadata) -> None:
+    """Write 16 bits with imagecodecs, because Pillow has no 16-bit RGB, with the metadata of a file of Pillow."""
+    encoded, other = imagecodecs.png_encode(np.ascontiguousarray(without_single_axis(bands))), io.BytesIO()
+    Image.new("L", (1, 1)).save(other, "png", **_save_options("png", metadata))
+    chunks = other.getvalue()[PNG_HEADER_BYTES : other.getvalue().rindex(b"IDAT") - 4]
+    path.write_bytes(encoded[:PNG_HEADER_BYTES] + chunks + encoded[PNG_HEADER_BYTES:])
 
 
 def without_single_axis(bands: np.ndarray) -> np.ndarray:
@@ -142,10 +183,10 @@ def from_pillow(image: Image.Image, channels: int = 3, any_type: bool = False) -
     if any_type and image.mode in ("F", "I"):
         values = upright(np.asarray(image, np.float64)[..., None], orientation)
         return DecodedImage(convert_bands(values, channels, has_opacity=False)[0], fractional=image.mode == "F")
-    return _from_pillow(image, channels, orientation)
+    return convert_pillow(image, channels, orientation)
 
 
-def _from_pillow(image: Image.Image, channels: int, orientation: int) -> DecodedImage:
+def convert_pillow(image: Image.Image, channels: int, orientation: int) -> DecodedImage:
     """Convert an image, some rows at a time, and turn it upright."""
     image.load()
     convert = _convert_deep_gray if image.mode.startswith("I") else _convert
@@ -157,7 +198,60 @@ def _from_pillow(image: Image.Image, channels: int, orientation: int) -> Decoded
         for array, part in zip(arrays, parts):
             array[rows] = part
     pixels, *opacity = (upright(array, orientation) for array in arrays)
-    return DecodedImage(pixels, opacity[0] if opacity else None, image.info.get("icc_profile") or b"")
+    profile = image.info.get("icc_profile") or b""
+    converts = channels in (1, 3) and pixels.dtype == np.uint8 and srgb_transform(profile, _colors_of(image.mode))
+    return DecodedImage(pixels, opacity[0] if opacity else None, _metadata(image, b"" if converts else profile))
+
+
+def _metadata(image: Image.Image, profile: bytes) -> Metadata:
+    """Return the metadata of an image, for its upright copy."""
+    exif = None
+    with contextlib.suppress(Exception):
+        exif = image.getexif() or None
+    xmp = image.info.get("xmp") or b""
+    xmp = re.sub(rb'(tiff:Orientation(?:="|>))\d', rb"\g<1>1", xmp if isinstance(xmp, bytes) else xmp.encode())
+    x, y = image.info.get("dpi") or (0, 0)
+    return Metadata(profile, exif, xmp, (float(x), float(y)) if min(x, y) > 0 else None)
+
+
+@functools.lru_cache(maxsize=16)
+def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+    """Return the transform of colors to sRGB; `None` without a profile of the mode, or if colors would stay."""
+    if not profile:
+        return None
+    try:
+        transform = ImageCms.buildTransform(io.BytesIO(profile), SRGB, mode, "RGB")
+    except (ImageCms.PyCMSError, OSError, ValueError):  # damaged, or of other colors
+        return None
+    if mode == "CMYK":
+        return transform
+    steps = np.linspace(0, 255, 9).astype(np.uint8)
+    levels = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(27, 27, 3)
+    before = Image.fromarray(levels if mode == "RGB" else levels[..., 0])
+    after = transform.apply(before)
+    change = np.asarray(after).astype(int) - np.asarray(before.convert("RGB"))
+    return transform if np.abs(change).max() > MAX_ROUNDING else None
+
+
+def profile_name(profile: bytes) -> str:
+    """Return the name of an ICC profile, an empty text if there is none."""
+    try:
+        return ImageCms.getProfileDescription(ImageCms.ImageCmsProfile(io.BytesIO(profile))).strip() if profile else ""
+    except (ImageCms.PyCMSError, OSError):
+        return "damaged"
+
+
+def _colors_of(mode: str) -> str:
+    """Return Pillow's mode of the colors of another mode, without opacity."""
+    return {"1": "L", "LA": "L", "La": "L", "CMYK": "CMYK", "LAB": "LAB"}.get(mode, mode if mode == "L" else "RGB")
+
+
+def to_srgb(image: Image.Image) -> Image.Image:
+    """Return an image as RGB, without its opacity, by its color profile."""
+    mode = _colors_of(image.mode)
+    colors = image if image.mode == mode else image.convert(mode)
+    transform = srgb_transform(image.info.get("icc_profile") or b"", colors.mode)
+    return transform.apply(colors) if transform else colors.convert("RGB")
 
 
 def _convert(image: Image.Image, channels: int) -> tuple[np.ndarray, np.ndarray | None]:
@@ -165,10 +259,12 @@ def _convert(image: Image.Image, channels: int) -> tuple[np.ndarray, np.ndarray 
     opacity = None
     if channels in (1, 3):
         if image.mode in ALPHA_MODES or "transparency" in image.info:
-            image = image.convert("RGBA")
-            opacity = np.asarray(image.getchannel("A"))[..., None]
-            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-        image = image.convert("RGB")
+            alpha = image.convert("RGBA").getchannel("A")
+            opacity, image = np.asarray(alpha)[..., None], to_srgb(image)
+            image.putalpha(alpha)
+            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+        else:
+            image = to_srgb(image)
         image = image.convert("L") if channels == 1 else image
     return np.asarray(image).reshape(image.height, image.width, channels), opacity
 
@@ -195,9 +291,9 @@ def _read_tail(file: BinaryIO) -> bytes:
 
 def _find_orientation(image: ImageFile.ImageFile, tail: bytes) -> int:
     """Return the EXIF orientation, 1 to 8, that Pillow has not applied to `size` yet."""
-    if image.format == "TIFF":
-        return 1  # Pillow has turned `size` and will turn the pixels
     # For a PNG, `getexif` decodes the pixels to find a chunk behind them; the method of the base class does not.
     after_pixels = image.format == "PNG" and b"eXIf" in tail
-    exif = image.getexif() if after_pixels else Image.Image.getexif(image)
-    return known_orientation(exif.get(Tag.Orientation))
+    with contextlib.suppress(Exception):  # Pillow raises almost anything for damaged EXIF data
+        exif = image.getexif() if after_pixels else Image.Image.getexif(image)
+        return known_orientation(exif.get(Tag.Orientation))
+    return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import os
 import threading
@@ -12,8 +13,8 @@ from typing import BinaryIO, NamedTuple, Union
 import numpy as np
 
 from cyclegan.config.data import ValueRange
-from cyclegan.images.formats import FORMATS, open_image
-from cyclegan.images.image import DecodedImage, Header, ImageReader, check_size
+from cyclegan.images.formats import FORMATS, explain, open_image
+from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, row_blocks
 from cyclegan.images.pillow_format import TAIL_BYTES
 from cyclegan.images.value_range import to_depth, to_levels
 from cyclegan.whole_file import open_regular
@@ -49,16 +50,17 @@ def decode(
         value_range: Values of the file that become the lowest and the highest level.
 
     Raises:
-        ValueError: The header names a size that `check_size` refuses, or other bands, or values that need a range.
+        ImageError: The file is not an image, or is damaged, or has a size that `check_size` refuses, or other bands, or
+            values that need a range.
         MissingPackageError: An optional package is needed.
-        OSError and errors of the libraries: The file is not an image, or is damaged.
+        OSError: The file cannot be read.
     """
     pixels = decode_values(source, channels, any_type=value_range is not None).pixels
     return to_depth(to_levels(pixels, value_range) if value_range else pixels, dtype)
 
 
 def decode_values(source: Source, channels: int = 3, any_type: bool = True) -> DecodedImage:
-    """Decode an image like `decode`, with the values of the file, its opacity and its ICC profile.
+    """Decode an image like `decode`, with the values of the file, its opacity and its metadata.
 
     The values may be of any type unless `any_type` is false. Opacity is one of the bands unless `channels` is 1 or 3.
     """
@@ -70,8 +72,18 @@ def decode_with_header(source: Source, channels: int, any_type: bool) -> tuple[H
     with _open(source) as file:
         reader = _open_reader(file, channels, any_type)
         is_large = reader.header.height * reader.header.width > PARALLEL_PIXELS
-        with _large_image_lock if is_large else contextlib.nullcontext():
-            return reader.header, reader.read(channels)
+        with _large_image_lock if is_large else contextlib.nullcontext(), explain(reader.header.format, "pixels"):
+            image = reader.read(channels)
+    highest = 0 if any_type else reader.header.highest
+    return reader.header, dataclasses.replace(image, pixels=_stretch(image.pixels, highest)) if highest else image
+
+
+def _stretch(pixels: np.ndarray, highest: int) -> np.ndarray:
+    """Return pixels of which the highest level is that of their type."""
+    stretched = np.empty_like(pixels)
+    for rows in row_blocks(pixels.shape):
+        stretched[rows] = np.rint(pixels[rows].clip(0, highest) * (np.iinfo(pixels.dtype).max / highest))
+    return stretched
 
 
 def check(source: Source, channels: int = 3, has_range: bool = False) -> ImageFacts:
@@ -90,11 +102,11 @@ def check(source: Source, channels: int = 3, has_range: bool = False) -> ImageFa
     return ImageFacts(length, header.height, header.width, header.deep or has_range, end)
 
 
-def has_more_frames(path: str | os.PathLike[str]) -> bool:
+def has_more_frames(path: str | os.PathLike[str], channels: int = 3) -> bool:
     """Return whether a file has frames or pages besides the first one; only the first one is decoded."""
     try:
         with open(path, "rb") as file:
-            return open_image(file).has_more_frames()
+            return open_image(file).has_more_frames(channels)
     except Exception:  # the libraries raise almost anything for a damaged file
         return False
 
@@ -108,13 +120,15 @@ def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
     reader = open_image(file)
     header = reader.header
     if channels in (1, 3) and not header.colors:
-        raise ValueError(f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y")
+        raise ImageError(
+            f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y in training"
+        )
     if channels not in (1, 3) and header.bands != channels:
-        raise ValueError(f"bands: {header.bands}; expected {channels} (--channels_x, --channels_y)")
+        raise ImageError(f"bands: {header.bands}; expected {channels} (--channels_x, --channels_y in training)")
     if header.other_values and not any_type:
-        raise ValueError(
-            f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need --value_range_x or"
-            " --value_range_y"
+        raise ImageError(
+            f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need"
+            " --value_range_x or --value_range_y in training"
         )
     if any_type and not header.other_values:  # other values take more memory to decode than to convert
         # Memory of all bands, of the chosen bands, and of the result and its opacity as uint16.

@@ -1,31 +1,70 @@
-"""TIFF with tifffile: also 16 bits of several bands, and more than four bands, which Pillow would cut."""
+"""TIFF with tifffile and imagecodecs; fax and other kinds that only libtiff knows with Pillow, in another process."""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
+import itertools
 import logging
 import math
+import operator
 import os
 import pathlib
-import struct
+import re
+import subprocess
+import sys
 from typing import Any, BinaryIO
 
 import numpy as np
 import tifffile
-from PIL import ImageFile, TiffImagePlugin
+from PIL import Image
 from PIL.ExifTags import Base as Tag
-from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC, SAMPLEFORMAT
+from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC
 
+from cyclegan.images import image as geo
+from cyclegan.images.codestreams import size_of
 from cyclegan.images.geometry import known_orientation, upright
-from cyclegan.images.image import DecodedImage, Header, ImageReader, check_size, convert_bands
-from cyclegan.images.pillow_format import PillowReader, without_single_axis
+from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, Metadata, check_size, convert_bands
+from cyclegan.images.pillow_format import convert_pillow, srgb_transform, without_single_axis
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the first bytes of a TIFF or BigTIFF file
 # Lossless compressions, whose decoders stop at the size that the header gives.
-COMPRESSIONS = [COMPRESSION[name] for name in ("NONE", "LZW", "ADOBE_DEFLATE", "DEFLATE", "PACKBITS", "ZSTD")]
-USUAL_COMPRESSIONS = (1, 2, 3, 4, 5, 7, 8, 32773, 32946)  # which every Pillow decodes
-LEVEL_TYPES = ("uint8", "uint16")
+LOSSLESS = [COMPRESSION[name] for name in ("NONE", "LZW", "ADOBE_DEFLATE", "DEFLATE", "PACKBITS", "ZSTD")]
+# Strips and tiles that have a size of their own.
+CODESTREAMS = [COMPRESSION[name] for name in ("JPEG", "JPEG2000", "LERC", "WEBP", "JPEGXL")]
+TO_RGB = (COMPRESSION.JPEG, COMPRESSION.WEBP, COMPRESSION.JPEGXL)  # decoders return RGB for YCbCr
+OF_LIBTIFF = [COMPRESSION[name] for name in ("CCITTRLE", "CCITT_T4", "CCITT_T6", "OJPEG")]
+LEVEL_TYPES = ("bool", "uint8", "uint16")
 OTHER_TYPES = ("int8", "int16", "int32", "uint32", "float16", "float32", "float64")  # need a value range
+# Pillow's modes of colors, and the bits that tifffile and Pillow write in another way.
+COLORS: dict[int, tuple[str, tuple[int, ...]]] = {
+    PHOTOMETRIC.SEPARATED: ("CMYK", (0, 0, 0, 0)),
+    PHOTOMETRIC.YCBCR: ("YCbCr", (0, 0, 0)),
+    PHOTOMETRIC.CIELAB: ("LAB", (0, 128, 128)),
+}
+FILE_MODES: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.PALETTE: "P"}  # that are converted
+MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+PHOTOMETRICS = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.RGB, PHOTOMETRIC.PALETTE, *COLORS)
+LERC_PARAMETERS = 50674
+REDUCED_OR_MASK = 1 | 4  # kinds of pages that belong to another page
+# Tags of GeoTIFF, with the keys of the coordinate system.
+GEO_TAGS = (geo.MODEL_PIXEL_SCALE, geo.MODEL_TIEPOINT, geo.MODEL_TRANSFORMATION, 34735, 34736, 34737)
+IMAGEJ = re.compile(r"^(?:ImageJ|unit)=.*$", re.MULTILINE)
+OME_SIZE = re.compile(r'(PhysicalSize[XY](?=="[\d.eE+-]+")|PhysicalSize[XY]Unit)="([^"]*)"')  # numbers and units
+OME_AXES, IMAGEJ_AXES = (
+    re.compile(r'Size([CZT])="(\d+)"'),
+    re.compile(r"^(channels|slices|frames)=(\d+)$", re.MULTILINE),
+)
+# libtiff only prints some errors, and leaves the pixels behind others as they are in its memory, which `FILLS` changes.
+FILLS = [{"MALLOC_PERTURB_": number} for number in ("85", "170")]
+DECODE_WITH_LIBTIFF = """
+import io, sys
+sys.path.pop(0)
+from PIL import TiffImagePlugin
+image = TiffImagePlugin.TiffImageFile(io.BytesIO(sys.stdin.buffer.read()))
+image.load()
+image = image.convert("L" if image.mode in ("1", "L") else "RGB")
+sys.stdout.buffer.write(image.tobytes())
+"""
 
 
 def open_image(file: BinaryIO) -> ImageReader | None:
@@ -33,117 +72,194 @@ def open_image(file: BinaryIO) -> ImageReader | None:
     if file.read(4) not in MAGIC:
         return None
     logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # the readers raise errors themselves
-    file.seek(0)
-    try:
-        image = TiffImagePlugin.TiffImageFile(file)
-    except (SyntaxError, KeyError, ValueError, struct.error):  # of many bands, which Pillow does not know
-        return TiffReader(file)
-    if _is_beyond_pillow(image):
-        return TiffReader(file)
-    image.info.pop("xmp", None)  # by an orientation in XMP alone, Pillow would turn the pixels, but not `size`
-    tile_pixels = int(_values(image, Tag.TileWidth).max() * _values(image, Tag.TileLength).max())
-    reader = PillowReader(image, file, "tiff", more_bytes=4 * tile_pixels)
-    reader.header = dataclasses.replace(reader.header, complete=_is_complete(image, file))
-    return reader
+    return TiffReader(file)
 
 
 class TiffReader:
-    """Read the first page of a TIFF file."""
+    """Read the first page of a TIFF file; or, as bands, the channels of a microscope, which are pages."""
 
     def __init__(self, file: BinaryIO) -> None:
         file.seek(0)
         pages = tifffile.TiffFile(file).pages
         if not pages:
-            raise ValueError("truncated: it has no page")
+            raise ImageError("a damaged TIFF file: truncated, it has no page")
         page = pages[0]
         assert isinstance(page, tifffile.TiffPage)  # the first page is never a `TiffFrame`
-        _check_page(page)
-        self._page, self._more = page, len(pages) > 1
+        self._file, self._page, self._pages = file, page, pages
+        self._by_libtiff = page.compression in OF_LIBTIFF or (
+            page.photometric == PHOTOMETRIC.YCBCR
+            and page.compression not in CODESTREAMS
+            and page.subsampling not in (None, (1, 1))
+        )
+        self._is_other = f"{page.dtype}" not in LEVEL_TYPES
+        channel_pages = _count_channels(page.description, len(pages)) if page.samplesperpixel == 1 else 1
+        _check_page(page, channel_pages, self._by_libtiff, self._is_other)
         self._orientation = known_orientation(page.tags.valueof(Tag.Orientation))
         alpha = page.extrasamples[-1] if page.extrasamples else EXTRASAMPLE.UNSPECIFIED
-        self._is_other = f"{page.dtype}" not in LEVEL_TYPES
         self._has_opacity = alpha != EXTRASAMPLE.UNSPECIFIED and not self._is_other
         self._premultiplied = alpha == EXTRASAMPLE.ASSOCALPHA
-        height, width, bands = page.imagelength, page.imagewidth, page.samplesperpixel
+        self._profile: bytes = page.tags.valueof(Tag.InterColorProfile, default=b"")
+        self._whole = _has_segments(page, file)
+        self._bands_of_pages = channel_pages
+        height, width, bits = page.imagelength, page.imagewidth, page.bitspersample
+        bands = 3 if page.photometric == PHOTOMETRIC.PALETTE else page.samplesperpixel * channel_pages
+        named_colors = page.photometric not in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE)
         self.header = Header(
             *((width, height) if self._orientation >= 5 else (height, width)),
             bands,
             "tiff",
-            deep=page.dtype != np.uint8,
-            colors=bands - self._has_opacity in (1, 3),
-            complete=_has_segments(page, file),
-            other_values=f"{page.bitspersample} bits ({page.dtype})" if self._is_other else "",
+            deep=np.dtype(page.dtype).itemsize > 1,
+            colors=named_colors or bands - self._has_opacity in (1, 3) or channel_pages > 1,
+            complete=self._whole and page.compression in LOSSLESS,
+            mode="1" if bits == 1 else FILE_MODES.get(page.photometric, ""),
+            highest=2**bits - 1 if 8 < bits < 16 else 0,
+            profile=self._profile,
+            other_values=f"{bits} bits ({page.dtype})" if self._is_other else "",
         )
 
-    def has_more_frames(self) -> bool:
-        """Return whether the file has other pages."""
-        return self._more
+    def has_more_frames(self, channels: int) -> bool:
+        """Return whether the file has other pages; overviews and masks are none, and channels are bands."""
+        if channels not in (1, 3) and self._bands_of_pages > 1:
+            return False
+        return any(not page.subfiletype & REDUCED_OR_MASK for page in itertools.islice(self._pages, 1, None))
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the page, upright."""
-        if not self.header.complete:  # tifffile would fill the missing part with zeros
-            raise ValueError("truncated: it has fewer pixels than its header promises")
-        # Bands lie in planes or in pixels, so the first or the last axis has length 1.
-        planes = self._page.asarray(squeeze=False, maxworkers=1)[:, 0]
+        if not self._whole:  # tifffile would fill the missing part with zeros
+            raise ImageError("a damaged TIFF file: truncated, it has fewer pixels than its header promises")
+        if self._by_libtiff:
+            pixels = _decode_with_libtiff(self._file, self.header)
+            return DecodedImage(convert_bands(pixels, channels, has_opacity=False)[0], None, self._metadata())
+        count = 1 if channels in (1, 3) else self._bands_of_pages
+        pixels = np.concatenate([self._decode(self._pages[index]) for index in range(count)], axis=2)
         if self._is_other:
-            planes = planes.astype(np.float32 if planes.dtype.itemsize <= 2 else np.float64)
-        if self._page.photometric == PHOTOMETRIC.MINISWHITE and not self._is_other:
-            planes = planes.dtype.type(2**self._page.bitspersample - 1) - planes
-        pixels = np.moveaxis(planes, 0, 2).reshape(*planes.shape[1:3], -1)
+            pixels = pixels.astype(np.float32 if pixels.dtype.itemsize <= 2 else np.float64)
+        if channels in (1, 3) and (mode := self._pillow_mode(pixels)):
+            return self._convert_colors(pixels, mode, channels)
+        if channels in (1, 3) and self._page.photometric == PHOTOMETRIC.RGB:  # without other bands
+            pixels = pixels[..., [0, 1, 2, -1] if self._has_opacity else slice(3)]
         converted = convert_bands(upright(pixels, self._orientation), channels, self._has_opacity, self._premultiplied)
-        profile = self._page.tags.valueof(Tag.InterColorProfile, default=b"")
-        return DecodedImage(*converted, profile, fractional="float" in self.header.other_values)
+        return DecodedImage(*converted, self._metadata(), fractional="float" in self.header.other_values)
+
+    def _decode(self, page: Any) -> np.ndarray:
+        """Return the pixels of a page as [h, w, bands]; unsigned ones of up to 8 bits as uint8, with white as 255."""
+        if (page.shape, page.dtype, page.compression) != (self._page.shape, self._page.dtype, self._page.compression):
+            raise ImageError("a TIFF file whose pages differ: expected channels of one size and type")
+        if page.compression in CODESTREAMS:
+            self._check_segments(page)
+        # Bands lie in planes or in pixels, so the first or the last axis has length 1.
+        planes = page.asarray(squeeze=False, maxworkers=1)[:, 0]
+        pixels = np.moveaxis(planes, 0, 2).reshape(*planes.shape[1:3], -1)
+        if page.photometric == PHOTOMETRIC.PALETTE:
+            colors = np.asarray(page.colormap)
+            colors = colors if colors.max() < 256 else colors >> 8  # old programs write 8 bits
+            return colors.astype(np.uint8).T[pixels[..., 0]]
+        highest = 2**page.bitspersample - 1
+        if page.photometric == PHOTOMETRIC.MINISWHITE and not self._is_other:
+            pixels = highest - pixels.astype(pixels.dtype if page.bitspersample > 1 else np.uint8)
+        return pixels.astype(np.uint8) * np.uint8(255 // highest) if page.bitspersample < 8 else pixels
+
+    def _check_segments(self, page: Any) -> None:
+        """Raise `ImageError` if a strip or tile is larger than the header says, so that it would take any memory."""
+        most = max(math.prod(page.chunks), 4 * math.prod(page.chunks[:-1]))  # WebP counts as four bands
+        for start, length in zip(page.dataoffsets, page.databytecounts):
+            self._file.seek(start)
+            size = size_of(self._file.read(length))
+            if size is None or not 0 < size.width * size.height * size.bands <= most:
+                raise ImageError("a damaged TIFF file: a strip or tile has another size than its header promises")
+
+    def _pillow_mode(self, pixels: np.ndarray) -> str:
+        """Return the mode in which Pillow converts the colors; an empty text if they are gray or sRGB."""
+        if self._page.photometric in COLORS and self._page.compression not in TO_RGB:
+            return COLORS[self._page.photometric][0]
+        mode = "CMYK" if self._page.photometric == PHOTOMETRIC.SEPARATED else MODES.get(pixels.shape[2], "")
+        plain = mode.replace("A", "")
+        needed = pixels.dtype == np.uint8 and (mode == "CMYK" or srgb_transform(self._profile, plain))
+        return mode if needed else ""
+
+    def _convert_colors(self, pixels: np.ndarray, mode: str, channels: int) -> DecodedImage:
+        if pixels.dtype != np.uint8 or pixels.shape[2] != len(Image.new(mode, (1, 1)).getbands()):
+            raise ImageError(f"a TIFF file of {pixels.shape[2]} bands of {mode}: expected 8 bits, or RGB")
+        bits = COLORS.get(self._page.photometric, ("", ()))[1]
+        pixels = pixels ^ np.array(bits, np.uint8) if any(bits) else pixels
+        image = Image.frombytes(mode, (pixels.shape[1], pixels.shape[0]), np.ascontiguousarray(pixels).data)
+        image.info["icc_profile"] = self._profile
+        converted = convert_pillow(image, channels, self._orientation)
+        profile = converted.metadata.profile
+        return DecodedImage(converted.pixels, converted.opacity, self._metadata()._replace(profile=profile))
+
+    def _metadata(self) -> Metadata:
+        tags, description = self._page.tags, self._page.description
+        metadata = Metadata(self._profile)
+        with contextlib.suppress(TypeError, ValueError, ZeroDivisionError):  # missing or damaged
+            x, y = (operator.truediv(*tags.valueof(code)) for code in (Tag.XResolution, Tag.YResolution))
+            unit = tags.valueof(Tag.ResolutionUnit, default=2)
+            metadata = metadata._replace(
+                resolution=(x, y) if min(x, y) > 0 else None, unit=unit if unit in (1, 3) else 2
+            )
+        if description.startswith("ImageJ="):
+            metadata = metadata._replace(description="\n".join(IMAGEJ.findall(description)))
+        elif description.startswith("<?xml"):
+            found = dict(OME_SIZE.findall(description)).items()
+            sizes = [(name, value if name.endswith("Unit") else float(value)) for name, value in found]
+            metadata = metadata._replace(ome=tuple(sizes))
+        if self._orientation > 1:
+            return metadata
+        kept = [tags[code] for code in GEO_TAGS if code in tags]
+        xmp = tags.valueof(Tag.XMLPacket, default=b"")
+        return metadata._replace(
+            xmp=xmp if isinstance(xmp, bytes) else b"",
+            tags=tuple((tag.code, int(tag.dtype), tag.count, tag.value) for tag in kept),
+        )
 
 
-def _is_beyond_pillow(image: ImageFile.ImageFile) -> bool:
-    """Return whether Pillow would change a TIFF of many or deep bands, white as 0, signed numbers or floats."""
-    bands, bits = (_values(image, tag).max() for tag in (Tag.SamplesPerPixel, Tag.BitsPerSample))
-    is_other = (_values(image, Tag.SampleFormat) != SAMPLEFORMAT.UINT).any() or bits > 16
-    is_inverted = _values(image, Tag.PhotometricInterpretation).max() == PHOTOMETRIC.MINISWHITE
-    return is_other or bands > 4 or (bits > 8 and (bands > 1 or is_inverted))
+def _count_channels(description: str, pages: int) -> int:
+    """Return the number of pages that are channels of the first image, by the text of OME or ImageJ."""
+    axes = dict(OME_AXES.findall(description) or IMAGEJ_AXES.findall(description))
+    channels = int(axes.pop("C", 0) or axes.pop("channels", 0))
+    return channels if channels == pages and all(int(count) == 1 for count in axes.values()) else 1
 
 
-def _values(image: ImageFile.ImageFile, tag: int) -> np.ndarray:
-    return np.ravel(image.tag_v2.get(tag, 1))  # type: ignore[attr-defined]
-
-
-def _check_page(page: tifffile.TiffPage) -> None:
-    """Raise `ValueError` unless the page is a flat image that this reader decodes as it is."""
+def _check_page(page: tifffile.TiffPage, pages: int, by_libtiff: bool, is_other: bool) -> None:
+    """Raise `ImageError` unless the page is a flat image that this reader decodes; take `pages` of them as one."""
     check_size(page.imagewidth, page.imagelength)
     if page.is_tiled:
         check_size(page.tilewidth, page.tilelength)
-    dtype, is_levels = page.dtype, f"{page.dtype}" in LEVEL_TYPES
-    if (
-        dtype is None
-        or not (is_levels or f"{dtype}" in OTHER_TYPES)
-        or page.bitspersample != 8 * dtype.itemsize
-        or page.imagedepth != 1
-    ):
+    dtype: Any = page.dtype
+    bits = page.bitspersample
+    fits = isinstance(bits, int) and dtype is not None and (bits == 8 * dtype.itemsize if is_other else bits <= 16)
+    if not fits or (is_other and f"{dtype}" not in OTHER_TYPES) or page.imagedepth != 1:
         types = ", ".join(OTHER_TYPES)
-        raise ValueError(f"{page.bitspersample} bits ({dtype}): expected a flat image of 8 or 16 bits, or of {types}")
-    photometrics = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB, *[PHOTOMETRIC.MINISWHITE] * is_levels)
-    if page.compression not in COMPRESSIONS or page.photometric not in photometrics:
-        raise ValueError(
-            f"compression {page.compression}, photometric interpretation {page.photometric}: expected 1 or 2 and one of"
-            f" {', '.join(known.name for known in COMPRESSIONS)}"
+        raise ImageError(f"a TIFF file of {bits} bits ({dtype}): expected a flat image of 1 to 16 bits, or of {types}")
+    known = page.photometric in ((PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB) if is_other else PHOTOMETRICS)
+    extra = page.tags.valueof(LERC_PARAMETERS, default=(0, 0))[1]  # compression of LERC's result, without a bound
+    if not (page.compression in (*LOSSLESS, *CODESTREAMS) or by_libtiff) or not known or extra:
+        raise ImageError(
+            f"a TIFF file of compression {_name(page.compression)} and colors {_name(page.photometric)}: expected one"
+            f" of {', '.join(each.name for each in (*LOSSLESS, *CODESTREAMS))}, and gray or RGB"
         )
     pixels = page.imagewidth * page.imagelength
     segment = math.prod(page.chunks) * dtype.itemsize  # a strip or tile, decoded beside the image
-    bytes_each = 2 if is_levels else 8  # of the image as uint16, or of intermediate floats
-    result = bytes_each * pixels * max(page.samplesperpixel, 4)
-    check_size(page.imagewidth, page.imagelength, page.nbytes + max(segment, result))
+    bytes_each = 8 if is_other else 2  # of intermediate floats, or of the image as uint16
+    result = bytes_each * pixels * max(page.samplesperpixel * pages, 4)
+    segments = 4 * segment if page.compression in CODESTREAMS else segment
+    check_size(page.imagewidth, page.imagelength, page.nbytes * pages + max(segments, result))
 
 
-def _is_complete(image: ImageFile.ImageFile, file: BinaryIO) -> bool:
-    """Return whether a file of Pillow seems to be complete, and has a compression that Pillow surely decodes."""
+def _name(value: int) -> str:
+    return getattr(value, "name", f"{value}")
+
+
+def _decode_with_libtiff(file: BinaryIO, header: Header) -> np.ndarray:
+    """Return the pixels of the first page, upright: uint8 [h, w, 1 or 3]."""
     file.seek(0)
-    try:
-        page: Any = tifffile.TiffFile(file).pages[0]
-        # Pillow's `next` stays at the first page if a tag of it cannot be read.
-        is_read = image.tag_v2.next != page.offset  # type: ignore[attr-defined]
-        return is_read and page.compression in USUAL_COMPRESSIONS and _has_segments(page, file)
-    except Exception:  # tifffile raises almost anything; decoding will show whether the file is damaged
-        return False
+    command = [sys.executable, "-W", "ignore", "-c", DECODE_WITH_LIBTIFF]
+    content = file.read()
+    runs = [subprocess.run(command, input=content, capture_output=True, env={**os.environ, **fill}) for fill in FILLS]
+    pixels, area = runs[0].stdout, header.height * header.width
+    if any(run.returncode or run.stderr or run.stdout != pixels for run in runs) or len(pixels) not in (area, 3 * area):
+        raise ImageError("a damaged TIFF file: its fax or old JPEG data cannot be decoded without errors")
+    return np.frombuffer(pixels, np.uint8).reshape(header.height, header.width, -1)
 
 
 def _has_segments(page: tifffile.TiffPage, file: BinaryIO) -> bool:
@@ -155,10 +271,16 @@ def _has_segments(page: tifffile.TiffPage, file: BinaryIO) -> bool:
     return page.compression != COMPRESSION.NONE or sum(page.databytecounts) >= page.size * page.bitspersample // 8
 
 
-def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profile: bytes) -> None:
+def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata) -> None:
     """Write all TIFF files with tifffile, because Pillow has no 16-bit RGB and no more than four bands."""
     channels = bands.shape[2] - has_opacity
     is_rgb = channels == 3
+    tags = [(*tag, True) for tag in metadata.tags]
+    if metadata.xmp:
+        tags.append((Tag.XMLPacket, 1, len(metadata.xmp), metadata.xmp, True))
+    ome: dict | None = None
+    if metadata.ome:
+        ome = {**dict(metadata.ome), "axes": "YXS" if bands.shape[2] > 1 else "YX"}
     tifffile.imwrite(
         path,
         without_single_axis(bands),
@@ -166,6 +288,11 @@ def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, profile: byt
         planarconfig="contig" if bands.shape[2] > 1 else None,
         extrasamples=["unassalpha"] * has_opacity + ["unspecified"] * (channels - (3 if is_rgb else 1)),
         compression="adobe_deflate",
-        iccprofile=profile or None,
-        metadata=None,
+        iccprofile=metadata.profile or None,
+        resolution=metadata.resolution,
+        resolutionunit=metadata.unit if metadata.resolution else None,
+        extratags=tags,
+        description=metadata.description or None,
+        ome=bool(ome),
+        metadata=ome,
     )

@@ -54,7 +54,9 @@ def resize(image: DecodedImage, size: Size | None) -> DecodedImage:
         return image
     check_size(size)
     opacity = None if image.opacity is None else geometry.resize(image.opacity, size[::-1])
-    return dataclasses.replace(image, pixels=geometry.resize(image.pixels, size[::-1]), opacity=opacity)
+    height, width = image.pixels.shape[:2]
+    metadata = image.metadata.resized(size[0] / width, size[1] / height)
+    return DecodedImage(geometry.resize(image.pixels, size[::-1]), opacity, metadata, image.fractional)
 
 
 def check_size(size: Any) -> None:
@@ -65,8 +67,9 @@ def check_size(size: Any) -> None:
 
 def with_pixels(image: DecodedImage, pixels: np.ndarray) -> DecodedImage:
     """Return a translation with the opacity of its original, and its color profile if the color space is the same."""
-    keeps_profile = image.profile[16:20] == COLOR_SPACES.get(pixels.shape[2])
-    return dataclasses.replace(image, pixels=pixels, profile=image.profile if keeps_profile else b"")
+    keeps_profile = image.metadata.profile[16:20] == COLOR_SPACES.get(pixels.shape[2])
+    metadata = image.metadata if keeps_profile else image.metadata._replace(profile=b"")
+    return dataclasses.replace(image, pixels=pixels, metadata=metadata)
 
 
 def to_pillow(image: DecodedImage, ranges: Ranges) -> Image.Image:
@@ -85,8 +88,8 @@ def to_pillow(image: DecodedImage, ranges: Ranges) -> Image.Image:
     pixels = image.pixels if image.opacity is None else np.concatenate([image.pixels, image.opacity], axis=2)
     pixels = pixels.astype(np.int32) if pixels.dtype == np.int16 else pixels
     made = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-    if image.profile:
-        made.info["icc_profile"] = image.profile
+    if image.metadata.profile:
+        made.info["icc_profile"] = image.metadata.profile
     return made
 
 

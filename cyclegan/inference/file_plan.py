@@ -121,19 +121,41 @@ def refuse_existing(targets: Sequence[pathlib.Path]) -> None:
 
 
 def refuse_formats(
-    tasks: Iterable[FileTask], format: str | None, channels: int, value_range: ValueRange | None
-) -> None:
-    """Raise `UserError` if the output format of a task cannot store this number of channels or this value range."""
+    tasks: Iterable[FileTask],
+    format: str | None,
+    channels: int,
+    value_range: ValueRange | None,
+    strip_metadata: bool = False,
+) -> tuple[list[FileTask], list[str]]:
+    """Return the tasks whose output format can store this number of channels and this value range, and the other files.
+
+    Raises:
+        UserError: No task is left, but there were some.
+    """
+    kept, refused = [], []
     for task in tasks:
-        target, wanted = printable(task.target), format or formats.format_of(task.target) or ""
-        if wanted == "dicom" and (channels != 1 or formats.format_of(task.source) not in (None, "dicom")):
-            raise UserError(
-                f"{target}: expected DICOM files as originals, and 1 channel ({channels} here): use --format tiff"
+        wanted = format or formats.format_of(task.target) or ""
+        reason = ""
+        if wanted == "dicom" and strip_metadata:
+            reason = "--strip_metadata leaves the tags of DICOM files: expected --format tiff or png"
+        elif wanted == "dicom" and channels != 1:
+            reason = f"a DICOM copy has 1 channel, not {channels}: expected --format tiff or png"
+        elif wanted == "dicom" and formats.format_of(task.source) not in (None, "dicom"):
+            reason = "expected a DICOM file as original, or --format tiff"
+        elif formats.FORMATS[wanted].write is None and wanted != "dicom":
+            reason = f"{wanted} files are only read: expected --format jpeg or png"
+        elif channels not in (1, 3) and wanted != "tiff":
+            reason = f"{channels} channels don't fit into {wanted}; expected --format tiff"
+        elif value_range and not formats.holds(wanted, value_type(value_range)):
+            reason = (
+                f"values from {value_range[0]:g} to {value_range[1]:g} don't fit into {wanted}; expected --format tiff,"
+                f" or png for a range of at least {MIN_STEPS} whole numbers from 0 to 65535"
             )
-        if channels not in (1, 3) and wanted != "tiff":
-            raise UserError(f"{target}: {channels} channels don't fit into {wanted}; expected --format tiff")
-        if value_range and not formats.holds(wanted, value_type(value_range)):
-            raise UserError(
-                f"{target}: values from {value_range[0]:g} to {value_range[1]:g} don't fit into {wanted}; expected"
-                f" --format tiff, or png for a range of at least {MIN_STEPS} whole numbers from 0 to 65535"
-            )
+        if reason:
+            refused.append(printable(f"{task.source} ({reason})"))
+        else:
+            kept.append(task)
+    if refused and not kept:
+        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        raise UserError(f"{refused[0]}{more}")
+    return kept, refused

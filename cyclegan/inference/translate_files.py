@@ -21,9 +21,9 @@ import tqdm
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import loading
 from cyclegan.data.loading import available_cores
-from cyclegan.errors import MissingPackageError, UserError, printable
+from cyclegan.errors import UserError, printable
 from cyclegan.images import dicom_format, formats, geometry, reader
-from cyclegan.images.image import DecodedImage, visible
+from cyclegan.images.image import DecodedImage, Metadata, visible
 from cyclegan.images.value_range import image_to_values, to_depth
 from cyclegan.inference import conversions, file_plan
 from cyclegan.inference.conversions import Path, Size
@@ -63,8 +63,6 @@ class Report:
         """Describe an error inside the context in `failed`, so that one file does not stop the others."""
         try:
             yield
-        except MissingPackageError:
-            raise
         except Exception as error:  # Pillow's decoders raise almost any exception on a damaged file
             reason = loading.describe_error(error)
             if isinstance(error, tf.errors.ResourceExhaustedError):
@@ -84,6 +82,7 @@ def translate(  # noqa: PLR0913  the public API
     html: bool = False,
     bars: bool = False,
     skip_existing: bool = False,
+    strip_metadata: bool = False,
 ) -> Report:
     """Translate image files.
 
@@ -100,6 +99,7 @@ def translate(  # noqa: PLR0913  the public API
         html: Whether to write a page of the results, which also shows each image translated back if the run can.
         bars: Whether to show a progress bar.
         skip_existing: Whether to leave existing files and translate the others, as after a stop.
+        strip_metadata: Whether to write files without EXIF, XMP, resolution and place; docs/translate.md lists them.
 
     Returns:
         The report. It names each file that cannot be read or written; the other files are translated.
@@ -125,13 +125,14 @@ def translate(  # noqa: PLR0913  the public API
         file_plan.refuse_existing([*(task.target for task in tasks), *page])
     models = [run] if isinstance(run, Model) else run if isinstance(run, list) else load_on_devices(run)
     models[0].generator(direction)  # raises an error if there is none
-    file_plan.refuse_formats(tasks, format, models[0].channels(direction)[1], models[0].value_ranges(direction)[1])
-    translator = _FileTranslator(models, direction, size, format, folder if html else None)
-    report = Report(skipped=len(planned) - len(tasks))
+    channels, value_range = models[0].channels(direction)[1], models[0].value_ranges(direction)[1]
+    tasks, refused = file_plan.refuse_formats(tasks, format, channels, value_range, strip_metadata)
+    translator = _FileTranslator(models, direction, size, format, folder if html else None, strip_metadata)
+    report = Report(skipped=len(planned) - len(tasks) - len(refused), failed=refused)
     title = " to ".join(DIRECTIONS[direction])
     pool = concurrent.futures.ThreadPoolExecutor(len(models) + available_cores())
     try:
-        with tqdm.tqdm(desc=title, total=len(tasks), unit=" images", disable=not bars or None) as bar:
+        with tqdm.tqdm(desc=title, total=len(tasks) + len(refused), unit=" images", disable=not bars or None) as bar:
             batches = make_batches(map(translator.inspect, tasks), batch_size, models[0].tile ** 2)
             for part in _in_order(pool, translator, batches):
                 report.add(part)
@@ -175,10 +176,17 @@ class _FileTranslator:
     """Read, translate and write batches of files with models, one for each device, that several threads share."""
 
     def __init__(
-        self, models: Sequence[Model], direction: str, size: Size | None, format: str | None, page: pathlib.Path | None
+        self,
+        models: Sequence[Model],
+        direction: str,
+        size: Size | None,
+        format: str | None,
+        page: pathlib.Path | None,
+        strip_metadata: bool,
     ) -> None:
         self._model, self._direction, self._size, self._format, self._page = models[0], direction, size, format, page
         self._channels, self._ranges = models[0].channels(direction)[0], models[0].value_ranges(direction)
+        self._strip_metadata = strip_metadata
         self._idle: queue.Queue[Model] = queue.Queue()
         for model in models:
             self._idle.put(model)
@@ -232,6 +240,8 @@ class _FileTranslator:
             with formats.partial_file(task.target) as path:
                 dicom_format.write_copy(path, task.source, image.pixels, value_range, image.fractional, note, network)
         else:
+            if self._strip_metadata:
+                image = dataclasses.replace(image, metadata=Metadata(image.metadata.profile))
             if value_range:
                 image = image_to_values(image, value_range, image.fractional and format == "tiff")
             formats.write(task.target, image, self._format)
@@ -244,7 +254,7 @@ class _FileTranslator:
         height, width = output.shape[:2]
         report.done += 1
         report.tiled += height * width > self._model.tile**2
-        report.cut += reader.has_more_frames(task.source)
+        report.cut += reader.has_more_frames(task.source, self._channels)
 
 
 def _write_item(

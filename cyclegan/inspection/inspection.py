@@ -15,9 +15,10 @@ from cyclegan.config.data import DataConfig, ValueRange
 from cyclegan.data import folder_source, loading
 from cyclegan.data.sources import SPLITS
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
-from cyclegan.errors import MissingPackageError, UserError, printable
+from cyclegan.errors import UserError, printable
 from cyclegan.images import formats, reader
 from cyclegan.images.image import Header, row_blocks, visible
+from cyclegan.images.pillow_format import profile_name
 from cyclegan.images.reader import Source
 from cyclegan.images.value_range import image_to_levels, to_depth
 from cyclegan.inspection import findings
@@ -37,6 +38,7 @@ MEASURES = np.dtype(
         ("width", np.int32),
         ("format", "U16"),  # by content
         ("kind", "U24"),  # bands and depth
+        ("profile", "U24"),  # name of the ICC profile
         ("pixels", np.uint64),  # hash of the decoded pixels
         ("look", np.uint64),  # perceptual hash
         ("miniature", np.uint8, (MINIATURE, MINIATURE, 3)),
@@ -88,8 +90,6 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
         domain = splits[index] % 2
         try:
             measures[index] = measure(os.path.join(folder, names[index]), channels[domain], value_ranges[domain])
-        except MissingPackageError:
-            raise
         except Exception as error:  # the libraries raise almost anything for a damaged file
             reasons[index] = printable(loading.describe_error(error))
 
@@ -166,7 +166,17 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
     content = hashlib.blake2b(f"{decoded.pixels.shape} {decoded.pixels.dtype}".encode(), digest_size=8)
     content.update(np.ascontiguousarray(decoded.pixels).data)
     looks = int.from_bytes(content.digest(), "big"), look, miniature
-    return (True, *pixels.shape[:2], header.format, _kind(header), *looks, mean, deviation, spread > GRAY_SPREAD)
+    return (
+        True,
+        *pixels.shape[:2],
+        header.format,
+        _kind(header),
+        profile_name(header.profile),
+        *looks,
+        mean,
+        deviation,
+        spread > GRAY_SPREAD,
+    )
 
 
 def thumbnail(pixels: np.ndarray, side: int) -> Image.Image:

@@ -29,15 +29,24 @@ IMAGE_SIDE = 192  # pixels of the images of the page at most
 MAX_GROUPS = 3  # groups named for a finding
 MAX_NAMES = 4  # images named in a group
 MAX_SHORT_LINES = 5
-MAX_KINDS = 3  # kinds of files of a split
+MAX_KINDS = 3  # kinds of files, or profiles, of a split
 LEGEND = "Sizes: smallest, median, largest. Mean and standard deviation: by channel, of levels 0 to 255."
-STATISTICS = ("images", "width, pixels", "height, pixels", "width / height", "bands", "mean", "deviation")
+STATISTICS = (
+    "images",
+    "width, pixels",
+    "height, pixels",
+    "width / height",
+    "bands",
+    "color profiles",
+    "mean",
+    "deviation",
+)
 
 
 def statistics(inspection: Inspection) -> list[list[str]]:
-    """Return the rows of a table: a title row with the splits, then each of `STATISTICS` by split."""
+    """Return the rows of a table: a title row with the splits, then those of `STATISTICS` that are known, by split."""
     columns = [_statistics(inspection.measures[inspection.splits == split]) for split in range(len(SPLITS))]
-    return [["", *SPLITS], *([title, *cells] for title, *cells in zip(STATISTICS, *columns))]
+    return [["", *SPLITS], *([title, *cells] for title, *cells in zip(STATISTICS, *columns) if any(cells))]
 
 
 def lines(inspection: Inspection) -> Iterator[str]:
@@ -64,17 +73,23 @@ def _statistics(measures: np.ndarray) -> list[str]:
     if not len(measures):
         return ["0", *[""] * (len(STATISTICS) - 1)]
     height, width = measures["height"], measures["width"]
-    kinds = collections.Counter(measures["kind"].tolist()).most_common()
-    named = [f"{kind} {count}" if len(kinds) > 1 else kind for kind, count in kinds[:MAX_KINDS]]
     mean = measures["mean"].mean(axis=0, dtype=np.float64)
     squares = (np.square(measures["mean"], dtype=np.float64) + np.square(measures["deviation"])).mean(axis=0)
     deviation = np.sqrt(np.maximum(squares - mean**2, 0))
     return [
         str(len(measures)),
         *(_range(values) for values in (width, height, width / height)),
-        ", ".join(named + ["..."] * (len(kinds) > MAX_KINDS)),
+        _counts(measures["kind"]),
+        _counts(measures["profile"]),
         *(" ".join(f"{value:.0f}" for value in values) for values in (mean, deviation)),
     ]
+
+
+def _counts(names: np.ndarray) -> str:
+    """Return the most frequent names with their numbers, or the only one."""
+    kinds = collections.Counter(names.tolist()).most_common()
+    named = [f"{kind or 'none'} {count}" if len(kinds) > 1 else kind for kind, count in kinds[:MAX_KINDS]]
+    return ", ".join(named + ["..."] * (len(kinds) > MAX_KINDS))
 
 
 def _range(values: np.ndarray) -> str:

@@ -37,10 +37,10 @@ def test_dicom_files_without_an_extension_are_found(tmp_path):
 
 
 def test_files_that_are_not_used_are_named(folder):
-    for name in ("a.HEIC", "b.heic", "c.jfif", "notes", ".hidden"):
+    for name in ("a.PSD", "b.psd", "c.xcf", "notes", ".hidden"):
         (folder / "trainB" / name).write_text("no image")
     assert (
-        "Files of trainB that are not used: 4 (.heic, .jfif, notes); if they are images, convert them to PNG or JPEG"
+        "Files of trainB that are not used: 4 (.psd, .xcf, notes); if they are images, convert them to PNG or JPEG"
         in load(folder).notes
     )
 
@@ -101,10 +101,8 @@ def test_missing_and_empty_folders_are_named(folder, tmp_path):
     (folder / "testB").mkdir()
     with pytest.raises(UserError, match=r"testB: no images; expected at least one of .png [^()]*$"):
         load(folder)
-    (folder / "testB" / "a.HEIC").touch()
-    with pytest.raises(
-        UserError, match=r"testB: no images; .* 1 \(.heic\); if they are images, convert them to PNG or"
-    ):
+    (folder / "testB" / "a.psd").touch()
+    with pytest.raises(UserError, match=r"testB: no images; .* 1 \(.psd\); if they are images, convert them to PNG or"):
         load(folder)
     (tmp_path / "one" / "trainA").mkdir(parents=True)
     save(tmp_path / "one" / "trainA" / "a.png")

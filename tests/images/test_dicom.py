@@ -4,20 +4,21 @@ import io
 import struct
 import sys
 
+import imagecodecs
 import numpy as np
 import pytest
 from PIL import Image
 
 from cyclegan.data import loading
-from cyclegan.errors import MissingPackageError
+from cyclegan.errors import UserError
 from cyclegan.images import reader
 from cyclegan.images.dicom_format import write_copy
 from tests.images.dicom_samples import compressed, dicom, twelve_bits
 
 pydicom = pytest.importorskip("pydicom")
-RLE, ITEM, END = "1.2.840.10008.1.2.5", b"\xfe\xff\0\xe0", b"\xfe\xff\xdd\xe0" + bytes(4)
+RLE, ITEM = "1.2.840.10008.1.2.5", b"\xfe\xff\0\xe0"
 BLOATED = ITEM + bytes(4) + ITEM + b"\x40\x42\x0f\0" + bytes(10**6)
-BIG_ENDIAN, DEFLATED, JPEG_LS = "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99", "1.2.840.10008.1.2.4.80"
+BIG_ENDIAN, DEFLATED = "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99"
 
 
 def values(content, channels=1):
@@ -87,9 +88,6 @@ def test_bits_above_the_stored_ones_are_ignored():
 def test_channels_and_frames(tmp_path):
     stored = twelve_bits()
     assert (values(dicom(stored), 3) == stored[..., None]).all()
-    color = np.random.default_rng(0).integers(0, 256, (10, 12, 3)).astype(np.uint8)
-    assert (values(dicom(color, bits=8), 3) == color).all()
-    assert np.abs(values(dicom(color, bits=8)) - color @ [0.299, 0.587, 0.114]).max() < 0.01
     (tmp_path / "a.dcm").write_bytes(dicom(np.stack([stored, stored // 2])))
     assert (values((tmp_path / "a.dcm").read_bytes()) == stored).all() and reader.has_more_frames(tmp_path / "a.dcm")
 
@@ -106,38 +104,78 @@ def test_a_range_is_needed_and_applied():
 @pytest.mark.parametrize(
     "content, text",
     [
-        (lambda: dicom(twelve_bits(), PhotometricInterpretation="PALETTE COLOR"), "photometric interpretation PALETTE"),
+        (lambda: dicom(twelve_bits(), PhotometricInterpretation="HSV"), "interpretation HSV of 1 samples"),
         (lambda: dicom(twelve_bits(), Rows=60000, Columns=60000), "60000 x 60000 pixels: expected at most 180 million"),
-        (lambda: dicom(twelve_bits(), Rows=None), "no Rows: expected a DICOM image"),
+        (lambda: dicom(twelve_bits(), Rows=None), "no Rows: expected an image"),
         (lambda: dicom(twelve_bits() * 16, HighBit=15), "HighBit 15 with 12 BitsStored: expected 11"),
-        (lambda: dicom(twelve_bits())[:-20], "pixel data"),
+        (lambda: dicom(twelve_bits())[:-20], "a damaged DICOM file: truncated"),
         (
             lambda: dicom(twelve_bits(), syntax=RLE, PixelData=BLOATED),
             "compressed pixels for 240 bytes: expected fewer",
         ),
         (lambda: dicom(twelve_bits()).replace(b"1.2.840.10008.1.2.1\0", DEFLATED.encode()), "deflated DICOM"),
     ],
-    ids=["palette", "huge", "no rows", "high bits", "cut", "bloated", "deflated"],
+    ids=["colors", "huge", "no rows", "high bits", "cut", "bloated", "deflated"],
 )
 def test_other_files_are_refused(content, text):
     with pytest.raises(Exception, match=text):
         reader.check(content(), 1, has_range=True)
 
 
-def test_a_missing_package_is_one_line_that_names_it(monkeypatch, tmp_path):
+def test_colors_need_no_range():
+    color = np.random.default_rng(0).integers(0, 256, (10, 12, 3)).astype(np.uint8)
+    content = dicom(color, bits=8)
+    assert reader.check(content, 3)[1:4] == (10, 12, False) and (reader.decode(content, 3) == color).all()
+    assert np.abs(reader.decode(content, 1)[..., 0] - color @ [0.299, 0.587, 0.114]).max() < 0.51
+    ybr = np.asarray(Image.fromarray(color).convert("YCbCr"))
+    for name in ("YBR_FULL", "YBR_RCT"):
+        found = reader.decode(dicom(ybr if name == "YBR_FULL" else color, 8, PhotometricInterpretation=name), 3)
+        assert np.abs(found.astype(int) - color).max() <= 3, name
+    table = np.arange(256) * 256
+    names = [f"{name}PaletteColorLookupTable" for name in ("Red", "Green", "Blue")]
+    tables = {f"{name}Descriptor": [256, 0, 16] for name in names}
+    for number, name in enumerate(names, 1):
+        tables[f"{name}Data"] = (table * number % 65536).astype("<u2").tobytes()
+    palette = dicom(color[..., 0], 8, PhotometricInterpretation="PALETTE COLOR", **tables)
+    expected = table[color[..., :1]] * [1, 2, 3] % 65536
+    assert (reader.decode(palette, 3, np.uint16) == expected).all()
+
+
+def test_enhanced_frames_have_a_slope_of_their_own(tmp_path):
+    stored = np.stack([twelve_bits(), twelve_bits(seed=1)])
+    inner, group = pydicom.Dataset(), pydicom.Dataset()
+    inner.RescaleSlope, inner.RescaleIntercept = 2, -1024
+    group.PixelValueTransformationSequence = [inner]
     path = tmp_path / "a.dcm"
-    path.write_bytes(dicom(twelve_bits(), syntax=JPEG_LS, PixelData=ITEM + bytes(4) + END))
-    with monkeypatch.context() as without:
-        without.setitem(sys.modules, "pydicom", None)
-        with pytest.raises(MissingPackageError, match=r"a\.dcm: DICOM files need the package pydicom: pip install pyd"):
-            loading.check_files({"trainA": [str(path)] * 3}, {"trainA": 1}, ranged=["trainA"])
+    path.write_bytes(dicom(stored, PerFrameFunctionalGroupsSequence=[group, group]))
+    assert (values(path.read_bytes()) == 2.0 * stored[0] - 1024).all() and reader.has_more_frames(path)
+    with pytest.raises(ValueError, match="an enhanced DICOM file, whose copy would be wrong: expected --format tiff"):
+        write_copy(tmp_path / "b.dcm", path, twelve_bits()[..., None], None, False, "", "net")
+
+
+@pytest.mark.parametrize("codec, syntax", [("jpegls", "80"), ("ljpeg", "70"), ("jpeg2k", "90")])
+def test_compressions_that_pydicom_leaves_to_other_packages(codec, syntax, monkeypatch):
+    def missing_decoder(dataset):
+        raise RuntimeError("Unable to decompress because all plugins are missing dependencies:\n\tgdcm")
+
     monkeypatch.setattr("pydicom.dataset.Dataset.pixel_array", property(missing_decoder))
-    with pytest.raises(MissingPackageError, match=r'JPEG-LS .*" needs the package pylibjpeg: pip install "pylibjpeg'):
-        reader.check(path, 1, has_range=True)
+    options = {"level": 0, "codecformat": "j2k"} if codec == "jpeg2k" else {}
+    data = getattr(imagecodecs, f"{codec}_encode")(twelve_bits(), **options)
+    frames = b"".join(ITEM + struct.pack("<I", len(part)) + part for part in (b"", data + b"\0" * (len(data) % 2)))
+    content = dicom(twelve_bits(), syntax=f"1.2.840.10008.1.2.4.{syntax}", RescaleIntercept=-1024, PixelData=frames)
+    assert (values(content) == twelve_bits() - 1024.0).all()
+    with pytest.raises(ValueError, match="^a damaged DICOM file: "):
+        reader.check(content.replace(frames, bytes(len(frames))), 1, has_range=True)
 
 
-def missing_decoder(dataset):
-    raise RuntimeError("Unable to decompress because all plugins are missing dependencies:\n\tgdcm")
+def test_without_the_package_each_file_is_refused_alone(monkeypatch, tmp_path):
+    (tmp_path / "a.dcm").write_bytes(dicom(twelve_bits()))
+    monkeypatch.setitem(sys.modules, "pydicom", None)
+    Image.new("L", (8, 8)).save(tmp_path / "b.png")
+    sources = {"trainA": [str(tmp_path / name) for name in ("a.dcm", "b.png")]}
+    text = r"1 of 2 images .*a\.dcm .DICOM files need the package pydicom: pip install pydicom"
+    with pytest.raises(UserError, match=text):
+        loading.check_files(sources, {"trainA": 1}, ranged=["trainA"])
 
 
 @pytest.fixture

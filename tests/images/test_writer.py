@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 
 from cyclegan.errors import UserError
 from cyclegan.images import formats, reader
-from cyclegan.images.image import DecodedImage
+from cyclegan.images.image import DecodedImage, Metadata
+from cyclegan.inference import conversions
 
 
 def noise(shape, dtype=np.uint8, seed=0):
@@ -66,8 +68,8 @@ def test_color_profile_is_kept(tmp_path):
     profile = b"an ICC profile, as far as anyone here looks" * 4
     types = {"a.png": np.uint8, "b.png": np.uint16, "a.jpg": np.uint8, "a.tif": np.uint8, "b.tif": np.uint16}
     for name, dtype in types.items():
-        formats.write(tmp_path / name, DecodedImage(noise((8, 8, 3), dtype), None, profile))
-        assert reader.decode_values(tmp_path / name).profile == profile, name
+        formats.write(tmp_path / name, DecodedImage(noise((8, 8, 3), dtype), None, Metadata(profile)))
+        assert reader.decode_values(tmp_path / name).metadata.profile == profile, name
 
 
 def test_failure_keeps_the_old_file(tmp_path, monkeypatch):
@@ -85,3 +87,46 @@ def test_failure_keeps_the_old_file(tmp_path, monkeypatch):
         formats.write(path, DecodedImage(noise((4, 4, 3), seed=1)))
     assert path.read_bytes() == before
     assert [other.name for other in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_metadata_is_kept(tmp_path):
+    tags = Image.Exif()
+    tags[0x010F], tags[0x0112] = "a camera", 6
+    xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+    Image.fromarray(noise((8, 12, 3))).save(tmp_path / "a.jpg", exif=tags, xmp=xmp, dpi=(300, 150))
+    image = reader.decode_values(tmp_path / "a.jpg")
+    assert image.pixels.shape == (12, 8, 3)
+    deep = DecodedImage(image.pixels * np.uint16(257), metadata=image.metadata)
+    for name, source in (("b.jpg", image), ("b.png", image), ("b.webp", image), ("deep.png", deep), ("b.tif", image)):
+        formats.write(tmp_path / name, source)
+        assert reader.decode(tmp_path / name).shape == (12, 8, 3)
+        with Image.open(tmp_path / name) as written:
+            found = written.info.get("xmp", b"")
+            assert b'tiff:Orientation="1"' in (found if isinstance(found, bytes) else found.encode()), name
+            assert written.getexif().get(0x0112, 1) == 1 and (
+                name == "b.tif" or written.getexif()[0x010F] == "a camera"
+            )
+            assert name == "b.webp" or np.abs(np.array(written.info["dpi"]) - (300, 150)).max() < 0.1, name
+
+
+@pytest.mark.parametrize("size", [(12, 8), (24, 4)])
+def test_a_tiff_keeps_its_place_and_its_scale(tmp_path, size):
+    geo = [(33550, "d", 3, (10.0, 20.0, 0.0), True), (33922, "d", 6, (0.0, 0.0, 0.0, 500.0, 700.0, 0.0), True)]
+    keys = [(34735, "H", 4, (1, 1, 0, 0), True)]
+    tifffile.imwrite(tmp_path / "a.tif", noise((8, 12)), extratags=geo + keys, resolution=(4, 2), resolutionunit=3)
+    options = {"PhysicalSizeX": 0.5, "PhysicalSizeXUnit": "µm", "PhysicalSizeY": 0.25, "PhysicalSizeYUnit": "µm"}
+    tifffile.imwrite(tmp_path / "a.ome.tif", noise((8, 12)), ome=True, metadata={"axes": "YX", **options})
+    tifffile.imwrite(tmp_path / "j.tif", noise((8, 12)), imagej=True, resolution=(4, 2), metadata={"unit": "um"})
+    wider, higher = size[0] / 12, size[1] / 8
+    for name in ("a.tif", "a.ome.tif", "j.tif"):
+        image = conversions.resize(reader.decode_values(tmp_path / name, 1), size)
+        formats.write(tmp_path / "out" / name, image)
+    with tifffile.TiffFile(tmp_path / "out" / "a.tif") as file:
+        tags = file.pages[0].tags
+        assert tags[33550].value == (10 / wider, 20 / higher, 0) and tags[33922].value == geo[1][3]
+        assert tags[34735].value == keys[0][3]
+        assert (tags[282].value[0] / tags[282].value[1], tags[296].value) == (4 * wider, 3)
+    with tifffile.TiffFile(tmp_path / "out" / "a.ome.tif") as file:
+        assert f'PhysicalSizeX="{0.5 / wider}"' in file.ome_metadata and "µm" in file.ome_metadata
+    with tifffile.TiffFile(tmp_path / "out" / "j.tif") as file:
+        assert file.imagej_metadata["unit"] == "um" and file.pages[0].tags[282].value[0] == 4 * wider

@@ -12,7 +12,7 @@ from PIL import Image
 import cyclegan
 from cyclegan.errors import UserError
 from cyclegan.images import formats, reader
-from cyclegan.images.image import DecodedImage
+from cyclegan.images.image import DecodedImage, Metadata
 from cyclegan.inference import file_plan, translate_files
 from cyclegan.inference.model import Model
 from cyclegan.inference.translate_files import translate
@@ -70,7 +70,7 @@ def test_depth_and_opacity_are_kept_and_orientation_applied(model, tmp_path):
     found = reader.decode_values(tmp_path / "out" / "clear.png")
     np.testing.assert_array_equal(found.opacity, opacity)
     with Image.open(tmp_path / "out" / "turned.png") as image:
-        assert image.size == (20, 24) and 0x0112 not in image.getexif()
+        assert image.size == (20, 24) and image.getexif()[0x0112] == 1
     np.testing.assert_array_equal(
         reader.decode(tmp_path / "out" / "turned.png"), model.y2x(np.rot90(images(20, 24, 3), -1))
     )
@@ -79,11 +79,22 @@ def test_depth_and_opacity_are_kept_and_orientation_applied(model, tmp_path):
 def test_color_profiles_are_kept_where_they_fit(model, tmp_path):
     profiles = {space: (bytes(16) + space + bytes(200)) for space in (b"RGB ", b"GRAY", b"CMYK")}
     for name, space in (("a.png", b"RGB "), ("c.tif", b"GRAY")):
-        formats.write(tmp_path / "in" / name, DecodedImage(images(16, 20, 3), None, profiles[space]))
+        formats.write(tmp_path / "in" / name, DecodedImage(images(16, 20, 3), None, Metadata(profiles[space])))
     Image.new("CMYK", (16, 16)).save(tmp_path / "in" / "d.jpg", icc_profile=profiles[b"CMYK"])
     translate([model], tmp_path / "in", tmp_path / "out")
-    kept = {name: reader.decode_values(tmp_path / "out" / name).profile for name in files(tmp_path / "out")}
+    kept = {name: reader.decode_values(tmp_path / "out" / name).metadata.profile for name in files(tmp_path / "out")}
     assert kept == {"a.png": profiles[b"RGB "], "c.tif": b"", "d.jpg": b""}
+
+
+def test_metadata_is_kept_unless_it_is_stripped(model, tmp_path):
+    exif = Image.Exif()
+    exif[0x010F] = "a camera"
+    (tmp_path / "in").mkdir()
+    Image.fromarray(images(16, 20, 3)).save(tmp_path / "in" / "a.jpg", exif=exif, dpi=(300, 300))
+    for strip, expected in ((False, ("a camera", (300, 300))), (True, (None, None))):
+        translate([model], tmp_path / "in", tmp_path / f"{strip}", strip_metadata=strip)
+        with Image.open(tmp_path / f"{strip}" / "a.jpg") as image:
+            assert (image.getexif().get(0x010F), image.info.get("dpi")) == expected
 
 
 def test_tiled_images_and_files_with_several_frames_are_counted(run_folder, tmp_path):
@@ -128,13 +139,13 @@ def test_one_file_goes_to_a_file_or_a_folder(model, originals, tmp_path):
 
 
 def test_a_name_without_a_format_needs_one(model, originals, tmp_path):
-    (tmp_path / "in" / "b.jpg").rename(tmp_path / "photo.jfif")
+    (tmp_path / "in" / "b.jpg").rename(tmp_path / "photo.scan")
     with pytest.raises(
-        UserError, match=r"jfif: its name does not end in .*expected --format .*file as output: photo\.jpg"
+        UserError, match=r"scan: its name does not end in .*expected --format .*file as output: photo\.jpg"
     ):
-        translate([model], tmp_path / "photo.jfif", tmp_path / "out")
-    assert translate([model], tmp_path / "photo.jfif", tmp_path / "out", format="jpeg").done == 1
-    assert translate([model], tmp_path / "photo.jfif", tmp_path / "out" / "b.jpg").done == 1
+        translate([model], tmp_path / "photo.scan", tmp_path / "out")
+    assert translate([model], tmp_path / "photo.scan", tmp_path / "out", format="jpeg").done == 1
+    assert translate([model], tmp_path / "photo.scan", tmp_path / "out" / "b.jpg").done == 1
     assert files(tmp_path / "out") == ["b.jpg", "photo.jpg"]
 
 
@@ -193,7 +204,7 @@ def test_a_target_within_the_source_is_not_translated(model, originals, tmp_path
 def test_too_many_channels_for_a_format_are_refused(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1], channels_y=5)
     formats.write(tmp_path / "in" / "a.png", DecodedImage(images(16, 16, 3)))
-    with pytest.raises(UserError, match=r"out/a\.png: 5 channels don't fit into png; expected --format tiff"):
+    with pytest.raises(UserError, match=r"in/a\.png .5 channels don't fit into png; expected --format tiff"):
         cyclegan.translate(tmp_path / "run", tmp_path / "in", tmp_path / "out")
     assert cyclegan.translate(tmp_path / "run", tmp_path / "in", tmp_path / "out", format="tiff").done == 1
     assert reader.decode(tmp_path / "out" / "a.tif", 5).shape == (16, 16, 5)
@@ -231,7 +242,9 @@ def test_pixels_in_progress_are_bounded(model, tmp_path, monkeypatch):
         return original(source, *given)
 
     monkeypatch.setattr(reader, "decode_values", decode)
-    monkeypatch.setattr(reader, "has_more_frames", lambda source: bool(active.remove(source)))  # at the end of a file
+    monkeypatch.setattr(
+        reader, "has_more_frames", lambda source, _: bool(active.remove(source))
+    )  # at the end of a file
     monkeypatch.setattr(translate_files, "available_cores", lambda: 8)
     monkeypatch.setattr(translate_files, "MAX_PIXELS", 3 * 16 * 20)
     assert translate([model], tmp_path / "in", tmp_path / "out", batch_size=1).done == 12

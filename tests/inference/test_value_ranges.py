@@ -11,7 +11,7 @@ import tifffile
 from PIL import Image
 
 from cyclegan.config import Config
-from cyclegan.errors import MissingPackageError, UserError
+from cyclegan.errors import UserError
 from cyclegan.images import reader
 from cyclegan.inference.model import Model
 from cyclegan.inference.tiles import TILE
@@ -112,7 +112,7 @@ def test_formats_that_cannot_hold_the_values_are_refused(folder):
     for text, format in (("0:4095", "jpeg"), ("-5:4095", "png"), ("0:1", "png")):
         with pytest.raises(UserError, match=f"don't fit into {format}; expected --format tiff"):
             translate(SameImage(**both(text)), folder / "in", folder / "out", format=format)
-    with pytest.raises(UserError, match="expected DICOM files as originals, and 1 channel"):
+    with pytest.raises(UserError, match="expected a DICOM file as original, or --format tiff"):
         translate(SameImage(**both("0:4095")), folder / "in", folder / "out", format="dicom")
     assert not (folder / "out").exists()
 
@@ -150,9 +150,16 @@ def test_dicom_in_and_out(tmp_path):
     assert pydicom.dcmread(tmp_path / "cut.dcm").DerivationDescription == "cut x2y, ct, epoch_0002"
 
 
-def test_a_missing_package_ends_the_translation(tmp_path, monkeypatch):
+def test_a_file_that_cannot_be_read_or_written_fails_alone(folder, monkeypatch):
     pytest.importorskip("pydicom")
-    (tmp_path / "a.dcm").write_bytes(dicom(twelve_bits()))
+    (folder / "in" / "c.dcm").write_bytes(dicom(twelve_bits()))
+    others = len([path for path in (folder / "in").rglob("*") if path.is_file()]) - 1
+    three = translate(SameImage(3, **both("0:4095")), folder / "in", folder / "three", format=None)
+    assert three.done == others
+    [text] = three.failed
+    assert text.endswith("c.dcm (a DICOM copy has 1 channel, not 3: expected --format tiff or png)")
+    with pytest.raises(UserError, match="c.dcm .--strip_metadata leaves the tags of DICOM files"):
+        translate(SameImage(**both("0:4095")), folder / "in" / "c.dcm", folder / "out", strip_metadata=True)
     monkeypatch.setitem(sys.modules, "pydicom", None)
-    with pytest.raises(MissingPackageError, match="pip install pydicom"):
-        translate(SameImage(**both("0:4095")), tmp_path / "a.dcm", tmp_path / "b.png")
+    missing = translate(SameImage(**both("0:4095")), folder / "in", folder / "out", format="tiff")
+    assert missing.done == others and "(DICOM files need the package pydicom" in missing.failed[0]

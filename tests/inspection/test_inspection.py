@@ -4,9 +4,9 @@ import sys
 import imagecodecs
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw
+from PIL import Image, ImageCms, ImageDraw
 
-from cyclegan.errors import MissingPackageError
+from cyclegan.inspection import report
 from cyclegan.inspection.findings import MIXED, UNREADABLE_FILES
 from cyclegan.inspection.inspection import MEASURES, measure
 from tests.images.dicom_samples import dicom, twelve_bits
@@ -118,7 +118,7 @@ def test_files_with_other_bands_are_unreadable(tmp_path):
     finding, uneven = inspection.findings
     assert finding.kind == UNREADABLE_FILES and len(finding) == 9
     assert uneven.count == "6 in trainA, 0 in trainB"
-    assert finding.details[6] == "bands: 3; expected 5 (--channels_x, --channels_y)"
+    assert finding.details[6] == "bands: 3; expected 5 (--channels_x, --channels_y in training)"
 
 
 def test_dicom_under_another_name(tmp_path):
@@ -133,12 +133,21 @@ def test_dicom_under_another_name(tmp_path):
     }
 
 
-def test_a_missing_package_is_no_damage(tmp_path, monkeypatch):
+def test_a_missing_package_leaves_the_other_files(tmp_path, monkeypatch):
     pytest.importorskip("pydicom")
     (sound_folder(tmp_path) / "trainA/1.dcm").write_bytes(dicom(twelve_bits()))
     monkeypatch.setitem(sys.modules, "pydicom", None)
-    with pytest.raises(MissingPackageError, match="^DICOM files need the package pydicom: pip install pydicom$"):
-        inspect(tmp_path, value_range_x="0:4095")
+    first, *_ = inspect(tmp_path, value_range_x="0:255").findings
+    assert first.kind == UNREADABLE_FILES
+    assert [*first.details.values()] == ["DICOM files need the package pydicom: pip install pydicom"]
+
+
+def test_profiles_are_counted(tmp_path):
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    for number, profile in enumerate((srgb, srgb, b"", b"no profile at all")):
+        texture(number).save(sound_folder(tmp_path) / "testA" / f"profile{number}.png", icc_profile=profile)
+    rows = {title: cells for title, *cells in report.statistics(inspect(tmp_path))}
+    assert rows["color profiles"] == ["", "", "none 4, sRGB built-in 2, damaged 1", ""]
 
 
 def measured(source, channels=3):

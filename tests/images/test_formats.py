@@ -1,0 +1,149 @@
+"""Files of all formats, and of none: their pixels, or the reason why they are refused."""
+
+import io
+import zlib
+
+import imagecodecs
+import numpy as np
+import pytest
+from PIL import Image, ImageCms
+
+from cyclegan.data import folder_source
+from cyclegan.errors import MissingPackageError
+from cyclegan.images import codestreams, reader
+from tests.images.samples import VALID, chunk, deep_values, png
+
+COLORS = np.random.default_rng(0).integers(0, 256, (12, 10, 3)).astype(np.uint8)
+TWELVE = np.random.default_rng(1).integers(0, 4096, (12, 10, 3)).astype(np.uint16)
+LOSSLESS = {
+    "jpegxl": {"lossless": True},
+    "jpeg2k": {"level": 0},
+    "avif": {"level": 100},
+    "ljpeg": {"bitspersample": 12},
+}
+
+
+def encoded(codec, pixels, **options):
+    return getattr(imagecodecs, f"{codec}_encode")(pixels, **LOSSLESS.get(codec, {}), **options)
+
+
+@pytest.mark.parametrize("codec, name", [("jpegxl", "a.jxl"), ("jpeg2k", "a.jp2"), ("avif", "a.avif")])
+def test_newer_formats_of_8_and_16_bits(tmp_path, codec, name):
+    for pixels in (COLORS, COLORS[..., 0], deep_values(3), deep_values(1)[..., 0]):
+        if codec == "avif" and pixels.dtype == np.uint16:
+            continue  # Pillow reduces its 10 and 12 bits to 8
+        (tmp_path / name).write_bytes(encoded(codec, pixels))
+        channels = np.atleast_3d(pixels).shape[2]
+        found = reader.decode(tmp_path / name, channels, pixels.dtype)
+        assert np.abs(found.astype(int) - np.atleast_3d(pixels)).max() <= 2 * (codec == "avif")
+        facts = reader.check(tmp_path / name, channels)
+        assert facts[1:4] == (12, 10, pixels.dtype == np.uint16)
+    assert folder_source.find_images(tmp_path) == [name]
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-30])
+    with pytest.raises(ValueError, match="^a damaged .* file: "):
+        reader.decode(tmp_path / name)
+
+
+@pytest.mark.parametrize("codec", ["jpeg8", "ljpeg", "jpeg2k"])
+def test_12_bits_fill_the_range_of_16(codec):
+    gray = TWELVE[..., :1]
+    options = {"bitspersample": 12} if codec != "ljpeg" else {}
+    content = encoded(
+        codec, np.ascontiguousarray(gray[..., 0]), **options, **({"level": 99} if codec == "jpeg8" else {})
+    )
+    assert codestreams.size_of(content)[:4] == (10, 12, 1, 12) and reader.check(content, 1).deep
+    tolerance = 40 if codec == "jpeg8" else 0
+    values = reader.decode_values(content, 1).pixels  # as in the file, for a value range
+    assert np.abs(values.astype(int) - gray).max() <= tolerance
+    levels = reader.decode(content, 1, np.uint16)
+    np.testing.assert_array_equal(levels, np.rint(values * (65535 / 4095)))
+
+
+def test_a_jpeg_xl_file_has_the_size_of_its_header():
+    for shape in ((12, 10, 3), (13, 300), (256, 256, 4), (1000, 700, 3), (72, 128, 3), (9, 16)):
+        for dtype in (np.uint8, np.uint16):
+            size = codestreams.size_of(encoded("jpegxl", np.zeros(shape, dtype)))
+            assert (size.height, size.width, size.bits) == (*shape[:2], 8 * np.dtype(dtype).itemsize)
+            assert size.bands == {(): 3, (3,): 3, (4,): 4}[shape[2:]]
+    huge = bytearray(encoded("jpegxl", np.zeros((1000, 700, 3), np.uint8)))
+    huge[2:7] = (0b1 | 0b11 << 1 | (2**30 - 1) << 3).to_bytes(5, "little")
+    with pytest.raises(ValueError, match="pixels"):
+        reader.check(bytes(huge))
+
+
+@pytest.mark.parametrize(
+    "content, text",
+    [
+        (b"", "an empty file"),
+        (b"\n<!DOCTYPE html><html>404</html>", "HTML"),
+        (b"version https://git-lfs.github.com/spec/v1\noid", "a Git LFS pointer"),
+        (b"\x93NUMPY\1\0", "a NumPy array"),
+        (b"GIF89a", "a damaged GIF file: its header cannot be decoded"),
+        (VALID["jpeg"][: len(VALID["jpeg"]) // 2], "a damaged JPEG file: truncated"),
+        (VALID["16 bit png"][:200], "a damaged PNG file: "),
+        (VALID["bmp"][:30] + b"\2" + VALID["bmp"][31:], "a BMP file with run-length encoding"),
+    ],
+)
+def test_the_reason_names_what_was_found(content, text):
+    with pytest.raises(ValueError, match=f"^{text}"):
+        reader.decode(content)
+
+
+def test_heic_needs_a_package():
+    pixels = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100)
+    with pytest.raises(MissingPackageError, match="a HEIC file, which needs the package pillow-heif"):
+        reader.check(pixels)
+
+
+def test_damaged_exif_does_not_matter(capfd):
+    text = chunk(b"tEXt", b"Raw profile type exif\0\nexif\n  8\nno hexadecimal number")
+    content = VALID["png"][:33] + text + VALID["png"][33:]
+    np.testing.assert_array_equal(reader.decode(content), reader.decode(VALID["png"]))
+    assert capfd.readouterr() == ("", "")
+
+
+def swapped_profile():
+    """Return a profile of RGB whose red is the green of sRGB, and the reverse."""
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    return profile.replace(b"rXYZ", b"?XYZ").replace(b"gXYZ", b"rXYZ").replace(b"?XYZ", b"gXYZ")
+
+
+@pytest.mark.parametrize("kind", ["png", "tiff", "webp"])
+def test_colors_are_converted_to_srgb(kind):
+    def saved(pixels, profile, **options):
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, kind, icc_profile=profile, **options)
+        return file.getvalue()
+
+    lossless = {"lossless": True} if kind == "webp" else {}
+    image = reader.decode_values(saved(COLORS, swapped_profile(), **lossless))
+    assert np.abs(image.pixels.astype(int) - COLORS[..., [1, 0, 2]]).max() <= 2
+    assert not image.metadata.profile  # which would no longer be true
+    alpha = np.full((12, 10, 1), 255, np.uint8)
+    clear = reader.decode_values(saved(np.concatenate([COLORS, alpha], axis=2), swapped_profile(), **lossless))
+    np.testing.assert_array_equal(clear.pixels, image.pixels)
+    srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    same = reader.decode_values(saved(COLORS, srgb, **lossless))
+    np.testing.assert_array_equal(same.pixels, COLORS)
+    assert same.metadata.profile == srgb
+
+
+def test_16_bits_keep_their_profile():
+    content = png(10, 12, chunk(b"iCCP", b"a\0\0" + zlib.compress(swapped_profile())), bits=16)
+    pixels = imagecodecs.png_encode(deep_values(3))
+    image = reader.decode_values(content[: content.index(b"IDAT") - 4] + pixels[33:])
+    np.testing.assert_array_equal(image.pixels, deep_values(3))
+    assert image.metadata.profile == swapped_profile()
+
+
+def test_damage_that_libtiff_only_prints_is_an_error():
+    noise = Image.fromarray(np.random.default_rng(0).random((64, 64)) < 0.5)
+    file = io.BytesIO()
+    noise.save(file, "tiff", compression="group4")
+    content = file.getvalue()
+    np.testing.assert_array_equal(reader.decode(content, 1)[..., 0], np.asarray(noise) * 255)
+    end = b"\x00\x10\x01"  # a fax may end early, and the rest of the pixels would be as they are in memory
+    for damaged in (content[:200] + end + content[203:], content[:200] + b"\xff" * 9 + content[209:]):
+        for function in (reader.check, reader.decode):
+            with pytest.raises(ValueError, match="a damaged TIFF file: its fax"):
+                function(damaged, 1)
