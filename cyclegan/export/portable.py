@@ -74,9 +74,24 @@ def _(layer: layers.NearestUpsampling2D, x: tf.Tensor) -> tf.Tensor:
     return _scale(keras.UpSampling2D(2)(x), np.ones(x.shape[-1]), np.zeros(x.shape[-1]))
 
 
+@_copy.register(layers.BlurDownsampling2D)
+def _(layer: layers.BlurDownsampling2D, x: tf.Tensor) -> tf.Tensor:
+    kernel = np.tile(layers.BINOMIAL[:, :, None, None], (1, 1, x.shape[-1], 1))
+    return _apply(keras.DepthwiseConv2D(3, 2, use_bias=False), _reflect(x, 1), [kernel])
+
+
+@_copy.register(layers.BlurUpsampling2D)
+def _(layer: layers.BlurUpsampling2D, x: tf.Tensor) -> tf.Tensor:
+    return _scale(keras.UpSampling2D(2, interpolation="bilinear")(x), np.ones(x.shape[-1]), np.zeros(x.shape[-1]))
+
+
 @_copy.register(layers.ReflectionPadding2D)
 def _(layer: layers.ReflectionPadding2D, x: tf.Tensor) -> tf.Tensor:
-    sides = [layer.padding] * 2
+    return _reflect(x, layer.padding)
+
+
+def _reflect(x: tf.Tensor, padding: int) -> tf.Tensor:
+    sides = [padding] * 2
     return ops.pad(x, [[0, 0], sides, sides, [0, 0]], mode="reflect")
 
 
