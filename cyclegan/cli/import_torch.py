@@ -47,6 +47,7 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     parser.add_argument(
         DISCRIMINATORS,
         nargs="+",
+        default=[],
         metavar=("D_A", "D_B"),
         help="latest_net_D_A.pth and latest_net_D_B.pth, the discriminators of Y and of X (default: new ones)",
     )
@@ -60,9 +61,9 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         own += flags[start:end]
         del flags[start:end]
     given = parser.parse_args(own)
-    d_a, d_b, *more = [*(given.discriminators or ()), None, None]
-    if any(more):
+    if len(given.discriminators) > 2:
         parser.error(f"{DISCRIMINATORS}: expected at most 2 files")
+    d_a, d_b = (*given.discriminators, None, None)[:2]
     files = {"G": given.g_a, "F": given.g_b, "D_Y": d_a, "D_X": d_b}
     return {name: path for name, path in files.items() if path}, flags
 

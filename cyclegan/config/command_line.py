@@ -29,7 +29,7 @@ _PAPER = {
     **{"variant": "paper", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "epochs": 200},
     **{"lr": 2e-4, "beta_1": 0.5, "beta_2": 0.999, "epoch_size": "max"},
 }
-_CUT = {**_PAPER, "init": "xavier", "antialias": True}
+_CUT = {**_PAPER, "init": "xavier", "antialias": True, "crop_until_decay": True}
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": _PAPER,
     "cut": {**_CUT, "objective": "cut", "epochs": 400},
