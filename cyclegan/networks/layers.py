@@ -60,7 +60,7 @@ class NearestUpsampling2D(tf.keras.layers.Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Enlarge images [N, H, W, C]."""
-        return tf.nn.depth_to_space(tf.tile(x, [1, 1, 1, 4]), 2)
+        return _repeat(x)
 
 
 class BlurDownsampling2D(tf.keras.layers.Layer):
@@ -68,7 +68,7 @@ class BlurDownsampling2D(tf.keras.layers.Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Halve features [N, H, W, C]."""
-        return _blur(x, 2, "REFLECT")
+        return _blur(x, 2)
 
 
 class BlurUpsampling2D(tf.keras.layers.Layer):
@@ -80,12 +80,16 @@ class BlurUpsampling2D(tf.keras.layers.Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Enlarge features [N, H, W, C]."""
-        return _blur(tf.nn.depth_to_space(tf.tile(x, [1, 1, 1, 4]), 2), 1, "SYMMETRIC")
+        return _blur(_repeat(x), 1)
 
 
-def _blur(x: tf.Tensor, stride: int, edge: str) -> tf.Tensor:
-    """Convolve each channel with `BINOMIAL`, after a padding of 1 pixel by the mode `edge` of `tf.pad`."""
-    padded = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]], edge)
+def _repeat(x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.depth_to_space(tf.tile(x, [1, 1, 1, 4]), 2)
+
+
+def _blur(x: tf.Tensor, stride: int) -> tf.Tensor:
+    """Convolve each channel with `BINOMIAL`, after a padding of 1 pixel by reflection."""
+    padded = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]], "REFLECT")
     kernel = tf.constant(np.tile(BINOMIAL[:, :, None, None], (1, 1, x.shape[-1], 1)), x.dtype)
     convolve = functools.partial(tf.nn.depthwise_conv2d, strides=[1, stride, stride, 1], padding="VALID")
     return _convolve_in_native_precision(convolve, padded, kernel)
