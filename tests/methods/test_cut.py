@@ -152,7 +152,7 @@ def test_validation_mirrors_nothing(fastcut, make_images):
 def test_training_takes_the_colors_and_finds_the_patches(strategies, make_images, objective, steps, left):
     """Translate smooth images to darker and redder ones."""
     x, y = make_images(8, 16, seed=1), (make_images(8, 16, seed=2) * [0.6, 0.2, 0.2]).astype(np.uint8)
-    options = {"filters": 8, "residual_blocks": 1, "discriminator_layers": 1, "image_size": 16, "lr": 4e-3}
+    options = {"filters": 8, "residual_blocks": 1, "discriminator_layers": 1, "image_size": 16, "lr": 4e-3, "seed": 1}
     with strategies[1].scope():
         gan = GAN(4, Config.from_settings(objective=objective, **options))
     step, nce = compile_train_step(strategies[1], gan), []
