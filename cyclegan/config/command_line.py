@@ -25,11 +25,15 @@ from cyclegan.config.config import (
 )
 from cyclegan.config.fields import field_help, field_type
 
+_PAPER = {
+    **{"variant": "paper", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "epochs": 200},
+    **{"lr": 2e-4, "beta_1": 0.5, "beta_2": 0.999, "epoch_size": "max"},
+}
+_CUT = {**_PAPER, "init": "xavier", "antialias": True, "crop_until_decay": True}
 PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {
-        **{"variant": "paper", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "epochs": 200},
-        **{"lr": 2e-4, "beta_1": 0.5, "beta_2": 0.999, "epoch_size": "max"},
-    },
+    "paper": _PAPER,
+    "cut": {**_CUT, "objective": "cut", "epochs": 400},
+    "fastcut": {**_CUT, "objective": "fastcut", "epochs": 200, "decay_from": 150},
     "tutorial": {
         **{"variant": "keras", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "epochs": 200},
         **{"lr_schedule": "constant", "lr": 2e-4, "beta_1": 0.5, "beta_2": 0.9, "pool_size": 0},

@@ -55,13 +55,13 @@ class CUTObjective(Objective):
     encoder_products: ClassVar[int] = 6  # for G(x) and G(y), forward and backward
     nce_weight: ClassVar[float] = 0.5
 
-    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:
+    def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
         """Return random positions in each feature map, int64 [N, P], besides the random numbers of the other losses."""
-        from cyclegan.networks.features import SHRINK
+        from cyclegan.networks.features import feature_sizes
 
-        areas = ((size[0] // shrink) * (size[1] // shrink) for shrink in SHRINK)
-        positions = {PATCHES + i: random.subsets(PATCHES + i, area, PATCH_COUNT) for i, area in enumerate(areas)}
-        return {**super().make_noise(random, size), **positions}
+        areas = enumerate((h * w for h, w in feature_sizes(networks.generators["G"], *size)), PATCHES)
+        positions = {purpose: random.subsets(purpose, area, PATCH_COUNT) for purpose, area in areas}
+        return {**super().make_noise(random, networks, size), **positions}
 
     def generate(
         self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise | None = None
@@ -110,9 +110,7 @@ def nce(
 
 def random_positions(noise: Noise | None) -> list[tf.Tensor] | None:
     """Return the random positions in each feature map; `None` in validation."""
-    from cyclegan.networks.features import SHRINK
-
-    return None if noise is None else [noise[PATCHES + i] for i in range(len(SHRINK))]
+    return None if noise is None else [noise[purpose] for purpose in range(PATCHES, FLIP) if purpose in noise]
 
 
 class FastCUTObjective(CUTObjective):
@@ -124,10 +122,10 @@ class FastCUTObjective(CUTObjective):
     encoder_products = 4  # for G(x), forward and backward, and for x, forward only
     nce_weight = 10.0
 
-    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:
+    def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
         """Return random positions, and whether to mirror each image, bool [N], besides the other random numbers."""
         flip = random.shard(random.uniform(FLIP, 1)[:, 0] < 0.5)
-        return {**super().make_noise(random, size), FLIP: flip}
+        return {**super().make_noise(random, networks, size), FLIP: flip}
 
     def generate(
         self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise | None = None

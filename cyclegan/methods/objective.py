@@ -127,7 +127,7 @@ class Objective(abc.ABC):
             noise: Random numbers from `make_noise`; `None` in validation, where the networks run without `training`.
         """
 
-    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:
+    def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
         """Return the random numbers of a training step, except for dropout, on images of size (height, width)."""
         pairs, columns = len(self.adversaries), {}
         if self.settings.pool_size:

@@ -48,6 +48,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     group = parser.add_argument_group("how")
     group.add_argument("--filters", type=int, default=64, help="default: 64")
     group.add_argument("--residual_blocks", type=int, help="default: 9, and 6 below 256 pixels")
+    group.add_argument("--antialias", action="store_true", help="networks that blur, see train.py")
     group.add_argument("--runs", type=int, default=5, help="timed calls of each row (default: 5)")
     group.add_argument("--warmup", type=int, default=1, help="untimed calls before them (default: 1)")
     group.add_argument("--deterministic", action="store_true", help="only operations that give the same bits each time")

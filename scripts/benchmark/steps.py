@@ -50,10 +50,11 @@ class Setting:
     variant: str
     filters: int
     residual_blocks: int | None
+    antialias: bool = False
 
     def config(self) -> Config:
         """Return the configuration of the training."""
-        names = ("precision", "xla", "filters", "residual_blocks", "variant", "objective")
+        names = ("precision", "xla", "filters", "residual_blocks", "variant", "objective", "antialias")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return Config.from_settings(image_size=self.size, **given)
 
@@ -67,7 +68,10 @@ def settings_of(options: argparse.Namespace, batch: int = 1, replicas: Sequence[
         *(options.size, options.batch or [batch], precisions, options.xla, options.replicas or replicas),
         *(options.steps_per_call, options.objective, options.variant),
     )
-    return [Setting("default", *values, options.filters, options.residual_blocks) for values in combinations]
+    return [
+        Setting("default", *values, options.filters, options.residual_blocks, options.antialias)
+        for values in combinations
+    ]
 
 
 class TimedStep:

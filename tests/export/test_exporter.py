@@ -96,6 +96,7 @@ def test_inputs_and_outputs_have_names(exported):
     [
         {"variant": "paper", "norm_affine": "yes", "upsample": "resize"},
         {"norm": "batch", "dropout": 0.5},
+        {"variant": "paper", "antialias": True},
         {"generator": "unet_128", "image_size": 128, "load_size": 128, "variant": "paper", **UNET},
     ],
     ids=str,
