@@ -34,6 +34,11 @@ PRESETS: dict[str, dict[str, Any]] = {
         **{"variant": "keras", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "epochs": 200},
         **{"lr_schedule": "constant", "lr": 2e-4, "beta_1": 0.5, "beta_2": 0.9, "pool_size": 0},
     },
+    "dclgan": {
+        **{"objective": "dclgan", "variant": "paper", "generator": "resnet_9blocks", "filters": 64, "image_size": 256},
+        **{"init": "xavier", "adversarial": "hinge", "epochs": 400, "epoch_size": "max"},
+        **{"lr": 1e-4, "beta_1": 0.5, "beta_2": 0.999},
+    },
     "fast": {"image_size": 128, "generator": "resnet_6blocks", "filters": 32, "epochs": 100},
     "demo": {"dataset": "stripes", "epochs": 5, "plot_every": 1, "output_dir": os.path.join("runs", "demo")},
 }

@@ -114,7 +114,13 @@ class Objective(abc.ABC):
 
     @abc.abstractmethod
     def generate(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise | None = None
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        noise: Noise | None = None,
+        progress: tf.Tensor | float = 1.0,
     ) -> Generated:
         """Run the generators' part of a step, up to the fakes.
 
@@ -124,6 +130,7 @@ class Objective(abc.ABC):
             y: Images of domain Y.
             weight: Weights of the samples, float32 [N]; 0 for padding.
             noise: Random numbers from `make_noise`; `None` in validation, where the networks run without `training`.
+            progress: Share of the training that is done, in [0, 1]. Validation measures as at the end.
         """
 
     def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:

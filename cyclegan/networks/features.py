@@ -46,14 +46,14 @@ def compute_features(
     return [*found, output] if to_output else found
 
 
-def make_heads(network: tf.keras.Model, init: str, name: str) -> tf.keras.Model:
+def make_heads(network: tf.keras.Model, init: str, name: str, with_image: bool = True) -> tf.keras.Model:
     """Return the heads of the features of a generator, two layers each in float32: [N, P, C] -> [N, P, WIDTH]."""
 
     def dense(activation: str | None) -> tf.keras.layers.Layer:
         return tf.keras.layers.Dense(WIDTH, activation, kernel_initializer=kernel_initializer(init), dtype="float32")
 
     widths = [network.input_shape[-1], *(layer.output.shape[-1] for layer in feature_layers(network))]
-    inputs = [tf.keras.Input((None, width)) for width in widths]
+    inputs = [tf.keras.Input((None, width)) for width in (widths if with_image else widths[1:])]
     return compat.make_model(inputs, [dense(None)(dense("relu")(each)) for each in inputs], name)
 
 

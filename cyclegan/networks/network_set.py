@@ -46,7 +46,10 @@ class NetworkSet:
             }
             self.ema_generators = make_generators("_ema") if config.optimization.ema else {}
             embedded = self.generators if objective.compares_features else {}
-            self.heads = {name: make_heads(each, settings.init, f"heads_{name}") for name, each in embedded.items()}
+            self.heads = {
+                name: make_heads(each, settings.init, f"heads_{name}", objective.compares_images)
+                for name, each in embedded.items()
+            }
         generators, discriminators = list(self.generators.values()), list(self.discriminators.values())
         trained = [*generators, *self.heads.values()]
         self.generator_variables = [each for network in trained for each in network.trainable_variables]

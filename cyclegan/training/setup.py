@@ -193,7 +193,7 @@ def time_steps(
     spoiled = tf.function(lambda *parts: workers.strategy.run(lambda *each: [p * math.nan for p in each], args=parts))
     totals = {name: tf.constant(0.0, tf.float64) for name in (*model.metric_names["train"], SAMPLES)}
     steps = dataset.call(0, 0, 0).steps
-    rates = tf.zeros([dataset.steps_per_call, 2])
+    rates = tf.zeros([dataset.steps_per_call, 3])
     arguments = (x, y, *spoiled(*others)), totals, tf.constant(steps), tf.constant(0), rates
     requests = {"requests": {name: tf.constant(0.0) for name in REQUESTS}} if workers.count > 1 else {}
     scale, seconds = [(variable, variable.numpy()) for variable in model.loss_scale.state.variables], {}
