@@ -134,11 +134,8 @@ def mean_over_maps(
 
 
 def random_positions(noise: Noise | None) -> list[tf.Tensor] | None:
-    """Return the random positions in each feature map that is compared; `None` in validation."""
-    from cyclegan.networks.features import SHRINK
-
-    purposes = range(PATCHES, PATCHES + len(SHRINK))
-    return None if noise is None else [noise[purpose] for purpose in purposes if purpose in noise]
+    """Return the random positions in each feature map; `None` in validation."""
+    return None if noise is None else [noise[purpose] for purpose in range(PATCHES, FLIP) if purpose in noise]
 
 
 class FastCUTObjective(CUTObjective):

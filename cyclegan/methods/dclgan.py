@@ -12,7 +12,7 @@ from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
 from cyclegan.methods.cut import CUTObjective, embed, mean_over_maps, random_positions
 from cyclegan.methods.objective import CHANGES, ERRORS, Generated, PairedSettings
-from cyclegan.methods.randomness import PATCHES, Noise, StepRandomness
+from cyclegan.methods.randomness import Noise
 
 if TYPE_CHECKING:
     from cyclegan.networks.network_set import NetworkSet
@@ -43,11 +43,6 @@ class DCLGANObjective(CUTObjective):
     parts = ("nce", "identity")
     test_names = (*ERRORS[2:], *CHANGES)
 
-    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:
-        """Return what `CUTObjective` does, without positions in the image; both generators share the positions."""
-        noise = super().make_noise(random, size)
-        return {purpose: numbers for purpose, numbers in noise.items() if purpose != PATCHES}
-
     def generate(
         self,
         networks: NetworkSet,
@@ -64,6 +59,7 @@ class DCLGANObjective(CUTObjective):
         ((_, *of_fake_y),) = networks.compute_features(F, [fake_y], training)
         ((_, *of_fake_x),) = networks.compute_features(G, [fake_x], training)
         positions = random_positions(noise)
+        positions = positions[1:] if positions else None  # the same for both generators
 
         def nce(own: str, other: str, features: Sequence[tf.Tensor], of_fake: Sequence[tf.Tensor]) -> tf.Tensor:
             queries = embed(networks.heads[other], of_fake, positions)
