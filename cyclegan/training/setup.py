@@ -21,7 +21,7 @@ from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import first_line
 from cyclegan.inspection import report as inspection_report
-from cyclegan.methods.objective import SAMPLES
+from cyclegan.methods.objective import DESCRIPTIONS, SAMPLES
 from cyclegan.networks import compat
 from cyclegan.run import overview, trackers
 from cyclegan.run.checkpoints import CheckpointManager
@@ -232,7 +232,7 @@ def start_run(
         return NullSummaryWriter()
     started = trackers.start(run.config.run, run.config.settings(), run.path)
     with terminal.phase("Preparing the logs of the run", if_slow=True):
-        summary = SummaryWriter(run.path, started)
+        summary = SummaryWriter(run.path, started, DESCRIPTIONS)
         summary.rewind(state.log_bytes, state.epoch)
     return summary
 
