@@ -180,7 +180,7 @@ def update(
     """
     optimization, networks = gan.optimization, gan.networks
     initial_rates = [optimization.lr, optimization.lr_discriminator]
-    rates = tf.unstack(initial_rates if learning_rates is None else learning_rates[:2], num=2)
+    rates = tf.unstack(initial_rates if learning_rates is None else learning_rates)[:2]
     if gan.uses_loss_scale:
         scale = tf.convert_to_tensor(gan.loss_scale.scale)
         gradients = tf.nest.map_structure(lambda gradient: gradient / scale, gradients)
