@@ -1,7 +1,9 @@
-"""Make a run from networks that pytorch-CycleGAN-and-pix2pix has trained.
+"""Make a run from networks that pytorch-CycleGAN-and-pix2pix, or the code of CUT, has trained.
 
     cyclegan-import-torch latest_net_G_A.pth latest_net_G_B.pth \
         --discriminators latest_net_D_A.pth latest_net_D_B.pth --output_dir runs/mine
+
+    cyclegan-import-torch latest_net_G.pth --discriminators latest_net_D.pth --preset cut --output_dir runs/mine
 
 G_A translates from X to Y, G_B back; D_A is the discriminator of Y, D_B of X. Networks that are not given begin with
 random weights. The files determine the architecture; flags of train.py set how training continues. PyTorch reads the
@@ -37,14 +39,15 @@ MEANING = {
 def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Return the files by the name of the network, and the flags of train.py."""
     parser = ArgumentParser(
-        description="Make a run from networks that pytorch-CycleGAN-and-pix2pix has trained.",
+        description="Make a run from networks that pytorch-CycleGAN-and-pix2pix, or the code of CUT, has trained.",
         epilog="All flags of train.py may follow. --dataset and --image_size choose the images for further training.",
     )
     parser.add_argument("g_a", help="latest_net_G_A.pth, the generator from X to Y")
     parser.add_argument("g_b", nargs="?", help="latest_net_G_B.pth, the generator from Y to X (default: a new one)")
     parser.add_argument(
         DISCRIMINATORS,
-        nargs=2,
+        nargs="+",
+        default=[],
         metavar=("D_A", "D_B"),
         help="latest_net_D_A.pth and latest_net_D_B.pth, the discriminators of Y and of X (default: new ones)",
     )
@@ -54,10 +57,13 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     own, flags = list(argv[:first_flag]), list(argv[first_flag:])
     if DISCRIMINATORS in flags:
         start = flags.index(DISCRIMINATORS)
-        own += flags[start : start + 3]
-        del flags[start : start + 3]
+        end = next((i for i in range(start + 1, len(flags)) if flags[i].startswith("-")), len(flags))
+        own += flags[start:end]
+        del flags[start:end]
     given = parser.parse_args(own)
-    d_a, d_b = given.discriminators or (None, None)
+    if len(given.discriminators) > 2:
+        parser.error(f"{DISCRIMINATORS}: expected at most 2 files")
+    d_a, d_b = (*given.discriminators, None, None)[:2]
     files = {"G": given.g_a, "F": given.g_b, "D_Y": d_a, "D_X": d_b}
     return {name: path for name, path in files.items() if path}, flags
 
@@ -77,8 +83,12 @@ def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Con
         if typed[name] != value:
             raise UserError(f"--{name} {typed[name]}: expected {value}, as {path} has: drop the flag")
     config = parse_args(flags, **{name: value for name, (value, _) in settings.items()})
-    if len(config.objective.directions) == 1:
-        raise UserError(f"objective {config.objective.objective}: expected cyclegan, whose networks the files hold")
+    names = networks_of(config)
+    if unused := [network.path for name, network in networks.items() if name not in names]:
+        raise UserError(
+            f"{unused[0]}: --objective {config.objective.objective} trains {' and '.join(names)} only; expected"
+            " --objective cyclegan, or no such file"
+        )
     if config.objective.pool_size and config.data.preprocess in ("none", "scale_width"):
         raise UserError(
             f"--preprocess {config.data.preprocess}: the image pools need the size of the images, which is not known"
@@ -90,6 +100,11 @@ def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Con
             f"--output_dir {output_dir}: holds a run; expected another folder, or --clear_output_dir to remove it"
         )
     return config
+
+
+def networks_of(config: Config) -> list[str]:
+    """Return the names of the networks that a configuration trains."""
+    return [name for pair in config.objective.adversaries for name in (pair.generator, f"D_{pair.domain}")]
 
 
 def save_run(config: Config, networks: Mapping[str, TorchNetwork]) -> pathlib.Path:
@@ -133,8 +148,9 @@ def main(argv: Sequence[str] | None = None) -> pathlib.Path:
     networks = read_networks(files)
     for network in networks.values():
         logger.info("%s is %s", network.path, network.layout)
-    path = save_run(configure(flags, networks), networks)
-    for name in MEANING:
+    config = configure(flags, networks)
+    path = save_run(config, networks)
+    for name in networks_of(config):
         if name not in networks:
             logger.info("No file was given for %s: it begins with random weights", MEANING[name])
     folder = shlex.quote(str(path))

@@ -25,19 +25,19 @@ from cyclegan.config.config import (
 )
 from cyclegan.config.fields import field_help, field_type
 
+_PAPER = {
+    **{"variant": "paper", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "epochs": 200},
+    **{"lr": 2e-4, "beta_1": 0.5, "beta_2": 0.999, "epoch_size": "max"},
+}
+_CUT = {**_PAPER, "init": "xavier", "antialias": True, "crop_until_decay": True}
 PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {
-        **{"variant": "paper", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "epochs": 200},
-        **{"lr": 2e-4, "beta_1": 0.5, "beta_2": 0.999, "epoch_size": "max"},
-    },
+    "paper": _PAPER,
+    "cut": {**_CUT, "objective": "cut", "epochs": 400},
+    "fastcut": {**_CUT, "objective": "fastcut", "epochs": 200, "decay_from": 150},
+    "dclgan": {**_CUT, "objective": "dclgan", "adversarial": "hinge", "epochs": 400, "lr": 1e-4},
     "tutorial": {
         **{"variant": "keras", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "epochs": 200},
         **{"lr_schedule": "constant", "lr": 2e-4, "beta_1": 0.5, "beta_2": 0.9, "pool_size": 0},
-    },
-    "dclgan": {
-        **{"objective": "dclgan", "variant": "paper", "generator": "resnet_9blocks", "filters": 64, "image_size": 256},
-        **{"init": "xavier", "adversarial": "hinge", "epochs": 400, "epoch_size": "max"},
-        **{"lr": 1e-4, "beta_1": 0.5, "beta_2": 0.999},
     },
     "fast": {"image_size": 128, "generator": "resnet_6blocks", "filters": 32, "epochs": 100},
     "demo": {"dataset": "stripes", "epochs": 5, "plot_every": 1, "output_dir": os.path.join("runs", "demo")},

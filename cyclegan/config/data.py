@@ -52,6 +52,9 @@ class DataConfig(Section):
     load_size: int = flag(286, least=MIN_SIDE, unit="pixels", derive=_default_load_size)
     """side in pixels to which training images are resized before the random crop to --image_size; scale_width and
     scale_width_and_crop: their width (default: 286 for 256, and in proportion; stripes, scenes: --image_size)"""
+    crop_until_decay: bool = flag(False, WARN)
+    """while the learning rates decay, resize training images to --image_size, so that nothing is cropped; only with
+    --preprocess resize_and_crop and scale_width_and_crop"""
     preprocess: Literal["resize_and_crop", "crop", "scale_width", "scale_width_and_crop", "none"] = flag(
         "resize_and_crop"
     )

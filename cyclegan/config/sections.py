@@ -57,6 +57,9 @@ class NetworkConfig(Section):
     auto)"""
     upsample: Literal["transpose", "resize"] = flag("transpose")
     """upsampling in the generators. transpose: transposed convolutions; resize: nearest neighbours and a convolution"""
+    antialias: bool = flag(False)
+    """ResNet generators and patch discriminators blur where they halve or double the sides, as in CUT; --upsample
+    resize doubles as without"""
     dropout: float = flag(0.0, below=1)
     """share of the values that generators drop while training; 0 is off"""
     init: Literal["normal", "xavier", "kaiming", "orthogonal"] = flag("normal")
@@ -282,7 +285,7 @@ class EvaluationConfig(Section):
 class RunConfig(Section):
     """Folder of a run, and the intervals of its output."""
 
-    preset: Optional[Literal["paper", "tutorial", "fast", "dclgan", "demo"]] = flag(None, FREE)
+    preset: Optional[Literal["paper", "tutorial", "cut", "fastcut", "dclgan", "fast", "demo"]] = flag(None, FREE)
     """a named set of flags, printed when used; flags given by hand win"""
     output_dir: str = flag(
         os.path.join("runs", "horse2zebra"),

@@ -48,6 +48,7 @@ class Domains:
     train_y: ImageFiles | None
     test_x: ImageFiles
     test_y: ImageFiles
+    in_decay: tuple[ImageFiles, ImageFiles] | None  # training images in other sizes, with --crop_until_decay
     size: tuple[int, int]  # (height, width) in pixels of the crops that the networks see
     notes: Sequence[str]  # remarks for the user
     value_ranges: Mapping[str, str | None]  # the settings of these names, measured where they were "auto"
@@ -117,12 +118,14 @@ def load_domains(
         f"{text}, so the networks see little contrast: try --{name} {AUTO}"
         for name, text in find_narrow(data, sources, deep)
     ]
-    decoded = _decode(data, files, local_workers, bars)
+    in_decay = _uncropped(data, multiple, files)
+    decoded = _decode(data, {**files, **in_decay}, local_workers, bars)
     return Domains(
         files.get("trainA"),
         files.get("trainB"),
         files["testA"],
         files["testB"],
+        (in_decay["trainA in decay"], in_decay["trainB in decay"]) if in_decay else None,
         size,
         (*notes, *paired, *measured, *narrow, *decoded),
         {name: getattr(data, name) for name in RANGES.values()},
@@ -186,6 +189,21 @@ def _draw_files(data: DataConfig, sides: Mapping[str, int]) -> tuple[dict[str, l
             files[split] = list(pool.map(png, [split] * len(indices), indices))
             names[split] = [f"{data.dataset}/{side}/{split}[{i}]" for i in indices]
     return files, names
+
+
+def _uncropped(data: DataConfig, multiple: int, files: Mapping[str, ImageFiles]) -> dict[str, ImageFiles]:
+    """Return the training images of --crop_until_decay in the sizes that they have while the learning rates decay."""
+    side = {"resize_and_crop": data.image_size, "scale_width_and_crop": data.image_width}.get(data.preprocess)
+    if not data.crop_until_decay or side is None:
+        return {}
+    small = dataclasses.replace(data, load_size=side)
+    return {
+        f"{split} in decay": dataclasses.replace(
+            part, sizes=geometry.resized_sizes(small, multiple, loading.sizes_of(part.facts), training=True)
+        )
+        for split, part in files.items()
+        if split.startswith("train")
+    }
 
 
 def _find_pairs(data: DataConfig, files: Mapping[str, ImageFiles]) -> tuple[np.ndarray | None, Sequence[str]]:

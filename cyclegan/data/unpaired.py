@@ -46,7 +46,8 @@ class UnpairedDataset:
         flip: bool = True,
         epoch_size: str = "min",
     ) -> None:
-        self.domains = (x, y)
+        self.domains = self._later = (x, y)
+        self._first_later = 0
         self.global_batch_size = global_batch_size
         self.size = tuple(size)
         self.flip = flip
@@ -60,6 +61,10 @@ class UnpairedDataset:
         """Use partners together with probability `share`; `pairs` has their indices in X and in Y, int [K, 2]."""
         self.sampler = dataclasses.replace(self.sampler, partners=pairs, share=share)
 
+    def set_later(self, domains: tuple[ImageArray, ImageArray], epoch: int) -> None:
+        """Use the same images in other sizes from an epoch on."""
+        self._later, self._first_later = domains, epoch
+
     @property
     def has_pairs(self) -> bool:
         """Whether the sampler pairs partners, so that the batches have a fourth array."""
@@ -68,7 +73,7 @@ class UnpairedDataset:
     @property
     def failure(self) -> str | None:
         """Reason why an image could not be read; `None` if all could."""
-        return next(filter(None, (getattr(domain, "failure", None) for domain in self.domains)), None)
+        return next(filter(None, (getattr(domain, "failure", None) for domain in (*self.domains, *self._later))), None)
 
     def steps_left(self, position: int) -> int:
         """Return the number of steps that remain in an epoch after `position` pairs."""
@@ -80,7 +85,8 @@ class UnpairedDataset:
 
     def image(self, domain: str, epoch: int, position: int, reshuffles: int = 0) -> np.ndarray:
         """Return the augmented image of a domain ("X" or "Y") in a pair of an epoch: [height, width, C]."""
-        image = self.domains["XY".index(domain)][self.sampler.image_index(domain, epoch, position, reshuffles)]
+        domains = self._later if epoch >= self._first_later else self.domains
+        image = domains["XY".index(domain)][self.sampler.image_index(domain, epoch, position, reshuffles)]
         height, width = self.size
         rows, columns = image.shape[0] - height, image.shape[1] - width  # room for the crop to move
         if self.sampler.seed is None:

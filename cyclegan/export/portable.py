@@ -70,13 +70,36 @@ def _(layer: normalization.BatchNormalization, x: tf.Tensor) -> tf.Tensor:
 
 @_copy.register(layers.NearestUpsampling2D)
 def _(layer: layers.NearestUpsampling2D, x: tf.Tensor) -> tf.Tensor:
-    # Scaled by 1, because TensorFlow Lite can't infer the number of channels from Keras 3's UpSampling2D alone.
-    return _scale(keras.UpSampling2D(2)(x), np.ones(x.shape[-1]), np.zeros(x.shape[-1]))
+    return _repeat(x)
+
+
+@_copy.register(layers.BlurDownsampling2D)
+def _(layer: layers.BlurDownsampling2D, x: tf.Tensor) -> tf.Tensor:
+    return _blur(x, 2)
+
+
+@_copy.register(layers.BlurUpsampling2D)
+def _(layer: layers.BlurUpsampling2D, x: tf.Tensor) -> tf.Tensor:
+    return _blur(_repeat(x), 1)
 
 
 @_copy.register(layers.ReflectionPadding2D)
 def _(layer: layers.ReflectionPadding2D, x: tf.Tensor) -> tf.Tensor:
-    sides = [layer.padding] * 2
+    return _reflect(x, layer.padding)
+
+
+def _blur(x: tf.Tensor, stride: int) -> tf.Tensor:
+    kernel = np.tile(layers.BINOMIAL[:, :, None, None], (1, 1, x.shape[-1], 1))
+    return _apply(keras.DepthwiseConv2D(3, stride, use_bias=False), _reflect(x, 1), [kernel])
+
+
+def _repeat(x: tf.Tensor) -> tf.Tensor:
+    # Scaled by 1, because TensorFlow Lite can't infer the number of channels from Keras 3's UpSampling2D alone.
+    return _scale(keras.UpSampling2D(2)(x), np.ones(x.shape[-1]), np.zeros(x.shape[-1]))
+
+
+def _reflect(x: tf.Tensor, padding: int) -> tf.Tensor:
+    sides = [padding] * 2
     return ops.pad(x, [[0, 0], sides, sides, [0, 0]], mode="reflect")
 
 

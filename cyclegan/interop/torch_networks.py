@@ -1,4 +1,4 @@
-"""Networks of pytorch-CycleGAN-and-pix2pix: read from their files, recognized, checked, and copied into ours.
+"""Networks of pytorch-CycleGAN-and-pix2pix and of CUT: read from their files, recognized, checked, copied into ours.
 
 A state dict names each tensor by the position of its module among the others, so the names determine the architecture.
 """
@@ -24,8 +24,9 @@ INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 STATE_DICT = "expected a network's state_dict() that torch.save wrote"
 UNETS = {8: "unet_256", 7: "unet_128"}  # by the number of halvings
 DROPOUT = 0.5  # the only rate of the reference
-GENERATOR = "expected latest_net_G_A.pth or the like, a generator of pytorch-CycleGAN-and-pix2pix"
-DISCRIMINATOR = "expected latest_net_D_A.pth or the like, a discriminator of pytorch-CycleGAN-and-pix2pix"
+GENERATOR = "expected latest_net_G_A.pth or the like, a generator of pytorch-CycleGAN-and-pix2pix or of CUT"
+DISCRIMINATOR = "expected latest_net_D_A.pth or the like, a discriminator of pytorch-CycleGAN-and-pix2pix or of CUT"
+BLUR = ".filt"  # end of the names of the constant kernels with which CUT blurs
 # The settings of the numbers of channels of each network: of its input, of its output.
 X, Y = "channels_x", "channels_y"
 CHANNELS = {"G": (X, Y), "F": (Y, X), "D_X": (X,), "D_Y": (Y,)}
@@ -111,7 +112,7 @@ def find_generator(state: StateDict) -> Layout:
     """Return the layout of the generator in a state dict.
 
     Raises:
-        UserError: The state dict belongs to no generator of pytorch-CycleGAN-and-pix2pix.
+        UserError: The state dict belongs to no such generator.
     """
     unet = "model.model.0.weight" in state
     settings, convolutions, normalized = _find_unet(state) if unet else _find_resnet(state)
@@ -128,13 +129,24 @@ def _find_resnet(state: StateDict) -> tuple[dict[str, Any], list[str], list[str]
     if "model.1.weight" not in state:
         raise _unknown(state, GENERATOR)
     blocks = len({found[1] for found in (re.match(r"model\.(\d{1,3})\.conv_block\.", name) for name in state) if found})
+    blurs = f"model.7{BLUR}" in state  # behind the activation of a halving, and before the convolution of a doubling
+    first = 12 if blurs else 10  # block
     # Dropout has no tensors, but moves the second convolution of a block by one position.
-    dropout = state.get("model.10.conv_block.6.weight", np.zeros(0)).ndim == 4
-    up = 10 + blocks
-    inner = [f"model.{block}.conv_block.{position}" for block in range(10, up) for position in (1, 6 if dropout else 5)]
-    normalized = ["model.1", "model.4", "model.7", *inner, f"model.{up}", f"model.{up + 3}"]
-    settings = {"generator": f"resnet_{blocks}blocks", "dropout": DROPOUT if dropout else 0.0}
-    return settings, [*normalized, f"model.{up + 7}"], normalized
+    dropout = state.get(f"model.{first}.conv_block.6.weight", np.zeros(0)).ndim == 4
+    end = first + blocks
+    inner = [(block, position) for block in range(first, end) for position in (1, 6 if dropout else 5)]
+    down, up = ((4, 8), (end + 1, end + 5)) if blurs else ((4, 7), (end, end + 3))
+    normalized = [
+        *(f"model.{position}" for position in (1, *down)),
+        *(f"model.{block}.conv_block.{position}" for block, position in inner),
+        *(f"model.{position}" for position in up),
+    ]
+    settings = {
+        "generator": f"resnet_{blocks}blocks",
+        "dropout": DROPOUT if dropout else 0.0,
+        "antialias": blurs,
+    }
+    return settings, [*normalized, f"model.{up[1] + 4}"], normalized
 
 
 def _find_unet(state: StateDict) -> tuple[dict[str, Any], list[str], list[str]]:
@@ -158,8 +170,11 @@ def find_discriminator(state: StateDict) -> Layout:
         settings, convolutions = {"discriminator": "pixel"}, ["net.0", "net.2", "net.5"]
     elif "model.0.weight" in state:
         layers = sum(value.ndim == 4 for name, value in state.items() if re.fullmatch(r"model\.\d+\.weight", name)) - 2
-        settings = {"discriminator": "patch", "discriminator_layers": layers}
-        convolutions = ["model.0", *(f"model.{2 + 3 * layer}" for layer in range(layers + 1))]
+        blurs = f"model.2{BLUR}" in state
+        settings = {"discriminator": "patch", "discriminator_layers": layers, "antialias": blurs}
+        modules = 4 if blurs else 3  # of a layer
+        inner = [modules * layer - 1 for layer in range(1, layers + 1)]
+        convolutions = [f"model.{position}" for position in (0, *inner, modules * layers + 2)]
     else:
         raise _unknown(state, DISCRIMINATOR)
     if len(convolutions) < 3:
@@ -287,6 +302,8 @@ def _copy_weights(network: tf.keras.Model, state: StateDict, layout: Layout) -> 
     # Instance normalizations of old versions kept running statistics, and did not use them.
     statistics = ("running_mean", "running_var", "num_batches_tracked")
     unused = {f"{name}.{part}" for name in layout.normalizations for part in statistics}
+    if layout.settings.get("antialias"):
+        unused |= {name for name in rest if name.endswith(BLUR)}
     if left := sorted(set(rest) - unused):
         raise UserError(f"it has {len(left)} tensors too many, for example {left[0]!r:.80}; {layout.expected}")
 

@@ -69,13 +69,13 @@ class CUTObjective(Objective):
         """Names of the losses besides the adversarial loss."""
         return ("nce", "nce_identity", *(["src"] if self.settings.lambda_src > 0 else []))
 
-    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:
+    def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
         """Return random positions in each feature map, int64 [N, P], besides the random numbers of the other losses."""
-        from cyclegan.networks.features import SHRINK
+        from cyclegan.networks.features import feature_sizes
 
-        areas = ((size[0] // shrink) * (size[1] // shrink) for shrink in SHRINK)
-        positions = {PATCHES + i: random.subsets(PATCHES + i, area, PATCH_COUNT) for i, area in enumerate(areas)}
-        return {**super().make_noise(random, size), **positions}
+        areas = enumerate((h * w for h, w in feature_sizes(networks.generators["G"], *size)), PATCHES)
+        positions = {purpose: random.subsets(purpose, area, PATCH_COUNT) for purpose, area in areas}
+        return {**super().make_noise(random, networks, size), **positions}
 
     def generate(
         self,
@@ -146,10 +146,10 @@ class FastCUTObjective(CUTObjective):
     generator_passes = 1
     encoder_products = 4  # for G(x), forward and backward, and for x, forward only
 
-    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:
+    def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
         """Return random positions, and whether to mirror each image, bool [N], besides the other random numbers."""
         flip = random.shard(random.uniform(FLIP, 1)[:, 0] < 0.5)
-        return {**super().make_noise(random, size), FLIP: flip}
+        return {**super().make_noise(random, networks, size), FLIP: flip}
 
     def generate(
         self,

@@ -143,7 +143,7 @@ class Objective(abc.ABC):
             progress: Share of the training that is done, in [0, 1]. Validation measures as at the end.
         """
 
-    def make_noise(self, random: StepRandomness, size: tuple[int, int]) -> Noise:
+    def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
         """Return the random numbers of a training step, except for dropout, on images of size (height, width)."""
         pairs, columns = len(self.adversaries), {}
         if self.settings.pool_size:

@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from cyclegan.networks import normalization
 from cyclegan.networks.layers import (
+    BlurDownsampling2D,
+    BlurUpsampling2D,
     Convolution,
     Dropout,
     NearestUpsampling2D,
@@ -24,7 +26,8 @@ class BlockBuilder:
     """Append layers to a Keras model under construction.
 
     Each method takes a symbolic tensor and returns one. `use_bias` is whether a convolution has a bias; `None` means
-    the default of convolutions before a normalization, `has_biases`.
+    the default of convolutions before a normalization, `has_biases`. The sides are halved by a convolution of stride
+    `halving` with what follows it, and then `blur`: with --antialias, the blur halves.
     """
 
     def __init__(self, config: NetworkConfig, second_derivatives: bool = False, spectral: bool = False) -> None:
@@ -34,6 +37,7 @@ class BlockBuilder:
         self._norm = "none" if spectral else config.norm
         self._kind = normalization.SpectralConvolution if spectral else Convolution
         self._paper = config.variant == "paper"
+        self.halving = 1 if config.antialias else 2
         # A normalization cancels a bias before it, but the paper's networks have such biases.
         cancelled = self._norm == "instance" and self._paper
         self.has_biases = self._norm == "none" or cancelled
@@ -54,10 +58,16 @@ class BlockBuilder:
         """Convolve each pixel by itself, with a kernel of 1 x 1."""
         return self._convolve(x, filters, 1, use_bias)
 
+    def blur(self, x: tf.Tensor) -> tf.Tensor:
+        """Blur and halve the sides, with --antialias."""
+        return BlurDownsampling2D()(x) if self.config.antialias else x
+
     def upsample(self, x: tf.Tensor, filters: int, size: int, use_bias: bool | None = None) -> tf.Tensor:
         """Double the sides by a transposed convolution, or by repeated pixels and a convolution (Odena et al. 2016)."""
         if self.config.upsample == "resize":
             return self.convolve_reflected(NearestUpsampling2D()(x), filters, 3, use_bias)
+        if self.config.antialias:
+            return self.convolve(BlurUpsampling2D()(x), filters, 3, use_bias=use_bias)
         # PyTorch's padding of 1 is "same" for an even kernel size. For size 3, its output begins one pixel earlier.
         padding = "valid" if self._paper and size == 3 else "same"
         return TransposedConvolution(filters, size, 2, padding, **self._weights(use_bias))(x)

@@ -41,15 +41,16 @@ class Patch(NetworkConfig):
         """Append convolutions of 4 x 4 with stride 2, except for the last two: [N, H, W, C] -> [N, h, w, 1].
 
         With 3 layers, each logit depends on 70 x 70 pixels; h and w are ceil(H / 8) and ceil(W / 8), in the variant
-        "paper" floor(H / 8) - 2 and floor(W / 8) - 2.
+        "paper" floor(H / 8) - 2 and floor(W / 8) - 2. With --antialias, blurs halve instead of strides.
         """
         from cyclegan.networks.layers import LeakyReLU
 
         filters, layers = self.filters, self.discriminator_layers
-        x = LeakyReLU()(blocks.convolve(x, filters, 4, 2, use_bias=True))
+        x = blocks.blur(LeakyReLU()(blocks.convolve(x, filters, 4, blocks.halving, use_bias=True)))
         for layer in range(1, layers + 1):
-            x = blocks.convolve(x, filters * min(2**layer, MAX_WIDTH), 4, 2 if layer < layers else 1)
+            x = blocks.convolve(x, filters * min(2**layer, MAX_WIDTH), 4, blocks.halving if layer < layers else 1)
             x = LeakyReLU()(blocks.normalize(x))
+            x = blocks.blur(x) if layer < layers else x
         return blocks.convolve(x, 1, 4, use_bias=True)
 
 

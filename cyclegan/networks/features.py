@@ -10,9 +10,15 @@ from collections.abc import Iterator, Sequence
 import tensorflow as tf
 
 from cyclegan.networks import compat
-from cyclegan.networks.layers import Convolution, NearestUpsampling2D, ReflectionPadding2D, kernel_initializer
+from cyclegan.networks.layers import (
+    BlurDownsampling2D,
+    BlurUpsampling2D,
+    Convolution,
+    NearestUpsampling2D,
+    ReflectionPadding2D,
+    kernel_initializer,
+)
 
-SHRINK = (1, 2, 4, 4, 4)  # side of the image / side of each feature map
 BLOCKS = (1, 5)  # numbers of the residual blocks whose outputs are features
 WIDTH = 256  # of the embedding of a feature
 
@@ -20,24 +26,24 @@ WIDTH = 256  # of the embedding of a feature
 def feature_layers(network: tf.keras.Model) -> list[tf.keras.layers.Layer]:
     """Return the layers of a ResNet generator whose outputs are features, in order.
 
-    These are the two convolutions that halve the image, the first residual block, and the fifth or, of fewer blocks,
-    the last. With the image itself, they stand for the layers 0, 4, 8, 12 and 16 of CUT's reference.
+    These are the padding of the image, the two convolutions that widen it, the first residual block, and the fifth or,
+    of fewer blocks, the last: with --antialias, the layers 0, 4, 8, 12 and 16 of CUT's reference.
     """
-    halvings = [layer for layer in network.layers if isinstance(layer, Convolution) and layer.strides == (2, 2)]
+    convolutions = [layer for layer in network.layers if isinstance(layer, Convolution)]
     sums = [layer for layer in network.layers if isinstance(layer, tf.keras.layers.Add)]
     first, second = BLOCKS
-    return [*halvings, *sums[:first], *sums[first:second][-1:]]
+    return [network.layers[1], *convolutions[1:3], *sums[:first], *sums[first:second][-1:]]
 
 
 def compute_features(
     network: tf.keras.Model, images: tf.Tensor, training: bool, recomputes: bool = False, to_output: bool = False
 ) -> list[tf.Tensor]:
-    """Return the images and their features in a ResNet generator, [N, h, w, C] each; with `to_output`, also the output.
+    """Return the features of images in a ResNet generator, [N, h, w, C] each; with `to_output`, also the output.
 
     The layers after the last feature run only for the output. With `recomputes`, the backward pass computes the
     residual blocks again.
     """
-    wanted, found = feature_layers(network), [images]
+    wanted, found = feature_layers(network), []
     for layer, output in _call_layers(network, images, training, recomputes):
         if layer in wanted:
             found.append(output)
@@ -52,8 +58,8 @@ def make_heads(network: tf.keras.Model, init: str, name: str, with_image: bool =
     def dense(activation: str | None) -> tf.keras.layers.Layer:
         return tf.keras.layers.Dense(WIDTH, activation, kernel_initializer=kernel_initializer(init), dtype="float32")
 
-    widths = [network.input_shape[-1], *(layer.output.shape[-1] for layer in feature_layers(network))]
-    inputs = [tf.keras.Input((None, width)) for width in (widths if with_image else widths[1:])]
+    layers = feature_layers(network)[0 if with_image else 1 :]
+    inputs = [tf.keras.Input((None, layer.output.shape[-1])) for layer in layers]
     return compat.make_model(inputs, [dense(None)(dense("relu")(each)) for each in inputs], name)
 
 
@@ -99,16 +105,36 @@ def _call_part(layers: Sequence[tf.keras.layers.Layer], training: bool, x: tf.Te
     return y
 
 
+def feature_sizes(network: tf.keras.Model, height: int, width: int) -> list[tuple[int, int]]:
+    """Return the (height, width) of each feature map of an image in a ResNet generator."""
+    sizes = {layer: size for layer, size, _ in _trace(network, height, width)}
+    return [sizes[layer] for layer in feature_layers(network)]
+
+
 def count_macs(network: tf.keras.Model, height: int, width: int, last: tf.keras.layers.Layer | None = None) -> int:
     """Return the multiply-accumulate operations of all convolutions up to the layer `last`, for one image."""
-    macs = 0
+    total = 0
+    for layer, _, macs in _trace(network, height, width):
+        total += macs
+        if layer is last:
+            break
+    return total
+
+
+def _trace(
+    network: tf.keras.Model, height: int, width: int
+) -> Iterator[tuple[tf.keras.layers.Layer, tuple[int, int], int]]:
+    """Yield each layer with the (height, width) of its output and the operations of its convolution, for one image."""
     for layer in network.layers:  # in the order of computation; skip connections keep the size
+        macs = 0
         if isinstance(layer, ReflectionPadding2D):
             height, width = height + 2 * layer.padding, width + 2 * layer.padding
-        elif isinstance(layer, NearestUpsampling2D):
+        elif isinstance(layer, BlurDownsampling2D):
+            height, width = math.ceil(height / 2), math.ceil(width / 2)
+        elif isinstance(layer, (NearestUpsampling2D, BlurUpsampling2D)):
             height, width = 2 * height, 2 * width
         elif isinstance(layer, tf.keras.layers.Conv2DTranspose):
-            macs += height * width * math.prod(layer.kernel.shape)
+            macs = height * width * math.prod(layer.kernel.shape)
             height, width = height * layer.strides[0], width * layer.strides[1]
         elif isinstance(layer, tf.keras.layers.Conv2D):
             (kernel_height, kernel_width), (down, right) = layer.kernel_size, layer.strides
@@ -116,7 +142,5 @@ def count_macs(network: tf.keras.Model, height: int, width: int, last: tf.keras.
                 more = 2 * getattr(layer, "margin", 0) + 1
                 height, width = height + more - kernel_height, width + more - kernel_width
             height, width = math.ceil(height / down), math.ceil(width / right)
-            macs += height * width * math.prod(layer.kernel.shape)
-        if layer is last:
-            break
-    return macs
+            macs = height * width * math.prod(layer.kernel.shape)
+        yield layer, (height, width), macs

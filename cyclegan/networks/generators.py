@@ -56,7 +56,7 @@ class ResNet(NetworkConfig):
         relu, filters = tf.keras.layers.ReLU, self.filters
         x = relu()(blocks.normalize(blocks.convolve_reflected(x, filters, 7)))
         for width in (2 * filters, 4 * filters):
-            x = relu()(blocks.normalize(blocks.convolve(x, width, 3, 2)))
+            x = blocks.blur(relu()(blocks.normalize(blocks.convolve(x, width, 3, blocks.halving))))
         for _ in range(self.residual_blocks):
             x = residual_block(blocks, x)
         for width in (2 * filters, filters):
@@ -80,6 +80,10 @@ class UNet(NetworkConfig):
     def halvings(self) -> int:
         """How often the generators halve their input."""
         return {"unet_256": 8, "unet_128": 7}[self.generator]
+
+    def _check(self) -> None:
+        if self.antialias:
+            raise UserError(f"--antialias: expected a ResNet, not --generator {self.generator}")
 
     def build_generator(self, blocks: BlockBuilder, x: tf.Tensor, channels: int) -> tf.Tensor:
         """Append all layers but the tanh: [N, H, W, C] -> [N, H, W, channels].

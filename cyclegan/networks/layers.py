@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Callable
 
+import numpy as np
 import tensorflow as tf
 
 from cyclegan.distribution import hardware
@@ -16,6 +17,7 @@ from cyclegan.distribution import hardware
 GAIN = 0.02  # scale of the initial values (Zhu et al. 2017, section 4)
 FEW_CHANNELS = 8  # output channels up to which `convolve_to_few_channels` is faster on the CPU
 NEGATIVE_SLOPE = 0.2
+BINOMIAL = np.outer([1, 2, 1], [1, 2, 1]) / 16  # kernel of the blurs
 
 LeakyReLU = functools.partial(tf.keras.layers.LeakyReLU, NEGATIVE_SLOPE)  # Keras 2 and 3 name the slope differently
 
@@ -58,7 +60,39 @@ class NearestUpsampling2D(tf.keras.layers.Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Enlarge images [N, H, W, C]."""
-        return tf.nn.depth_to_space(tf.tile(x, [1, 1, 1, 4]), 2)
+        return _repeat(x)
+
+
+class BlurDownsampling2D(tf.keras.layers.Layer):
+    """Blur by `BINOMIAL` and take every second pixel (Zhang 2019): [N, H, W, C] -> [N, ceil(H / 2), ceil(W / 2), C]."""
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Halve features [N, H, W, C]."""
+        return _blur(x, 2)
+
+
+class BlurUpsampling2D(tf.keras.layers.Layer):
+    """Repeat each pixel in a block of 2 x 2 pixels and blur by `BINOMIAL`: [N, H, W, C] -> [N, 2 H, 2 W, C].
+
+    This equals bilinear interpolation, and a transposed convolution of stride 2 with 4 times the kernel
+    [1, 3, 3, 1] x [1, 3, 3, 1] / 64.
+    """
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Enlarge features [N, H, W, C]."""
+        return _blur(_repeat(x), 1)
+
+
+def _repeat(x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.depth_to_space(tf.tile(x, [1, 1, 1, 4]), 2)
+
+
+def _blur(x: tf.Tensor, stride: int) -> tf.Tensor:
+    """Convolve each channel with `BINOMIAL`, after a padding of 1 pixel by reflection."""
+    padded = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]], "REFLECT")
+    kernel = tf.constant(np.tile(BINOMIAL[:, :, None, None], (1, 1, x.shape[-1], 1)), x.dtype)
+    convolve = functools.partial(tf.nn.depthwise_conv2d, strides=[1, stride, stride, 1], padding="VALID")
+    return _convolve_in_native_precision(convolve, padded, kernel)
 
 
 _active = threading.local()  # each replica is traced in a thread of its own

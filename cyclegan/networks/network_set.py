@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -10,7 +11,7 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.networks import compat
 from cyclegan.networks.discriminators import make_discriminator
-from cyclegan.networks.features import call_with_recomputation, compute_features, make_heads
+from cyclegan.networks.features import call_with_recomputation, compute_features, feature_layers, make_heads
 from cyclegan.networks.generators import make_generator
 
 
@@ -46,6 +47,8 @@ class NetworkSet:
             }
             self.ema_generators = make_generators("_ema") if config.optimization.ema else {}
             embedded = self.generators if objective.compares_features else {}
+            for layer in itertools.chain.from_iterable(map(feature_layers, embedded.values())):
+                layer.trains_bias = True  # a feature contains the bias, which the normalization behind it cancels
             self.heads = {
                 name: make_heads(each, settings.init, f"heads_{name}", objective.compares_images)
                 for name, each in embedded.items()

@@ -142,6 +142,8 @@ def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pea
     )
     if config.uses_pairs and data.pairs is not None:
         train.set_pairs(data.pairs, config.data.paired_share)
+    if data.in_decay and hasattr(config.optimization, "decay_from"):
+        train.set_later(data.in_decay, config.optimization.decay_from)
     train_step, test_step = compile_train_step(workers.strategy, model), compile_test_step(workers.strategy, model)
     return (
         Split("train", train, train_step, model.metric_names["train"], Throughput(flops, peak)),

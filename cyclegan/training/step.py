@@ -129,7 +129,7 @@ def train_step(
     """
     networks, objective = gan.networks, gan.objective
     random = _randomness(gan, step, x.shape[0])
-    noise = objective.make_noise(random, gan.image_shape) if noise is None else noise
+    noise = objective.make_noise(random, networks, gan.image_shape) if noise is None else noise
     x, y = _to_float(x), _to_float(y)
     statistics = [tf.convert_to_tensor(variable) for variable in networks.statistics]
     scale = tf.convert_to_tensor(gan.loss_scale.scale) if gan.uses_loss_scale else tf.constant(1.0)
@@ -246,7 +246,8 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
 
     def on_replica(batch: Batch, number: tf.Tensor, rates: Any, requests: Scalars) -> Outcome:
         # Outside of what XLA compiles, which would return other random numbers.
-        noise = gan.objective.make_noise(_randomness(gan, number, batch[0].shape[0]), gan.image_shape)
+        random = _randomness(gan, number, batch[0].shape[0])
+        noise = gan.objective.make_noise(random, gan.networks, gan.image_shape)
         return compiled(whole, not is_split)(batch, number, rates, requests, noise)
 
     return make_train_function(strategy, on_replica, gan.global_batch_size)

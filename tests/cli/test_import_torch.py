@@ -13,7 +13,14 @@ from cyclegan.errors import UserError
 from cyclegan.interop import torch_networks
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.training.step import GAN
-from tests.interop.pytorch_networks import filled, patch_state, resnet_state
+from tests.interop.pytorch_networks import (
+    filled,
+    patch_state,
+    pytorch_patch_discriminator,
+    pytorch_resnet,
+    resnet_state,
+    with_random_weights,
+)
 
 SMALL = ["--image_size", "32", "--precision", "float32"]
 
@@ -120,6 +127,26 @@ def test_one_generator_between_different_channels_is_imported(write, tmp_path, c
     np.testing.assert_allclose(cyclegan.load(run).x2y(gray), filled(state)[0](gray[None]).numpy()[0], atol=1e-5)
 
 
+def test_networks_of_cut_are_imported(tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    networks = {
+        "G": with_random_weights(torch, pytorch_resnet(torch, 3, 3, 4, 1, "instance", blurs=True)),
+        "D_Y": with_random_weights(torch, pytorch_patch_discriminator(torch, 3, 4, 3, "instance", blurs=True)),
+    }
+    files = {name: str(tmp_path / f"{name}.pth") for name in networks}
+    for name, network in networks.items():
+        torch.save(network.state_dict(), files[name])
+    flags = ["--discriminators", files["D_Y"], *SMALL, "--preset", "cut", "--output_dir", str(tmp_path / "run")]
+    gan, config, _, _ = restored(import_torch.main([files["G"], *flags]))
+    assert config.objective.objective == "cut" and config.networks.antialias
+    x = image()
+    for name, network in networks.items():
+        expected = network(torch.from_numpy(x.transpose(0, 3, 1, 2))).detach().numpy().transpose(0, 2, 3, 1)
+        np.testing.assert_allclose(gan.networks[name](x), expected, atol=1e-5)
+    with pytest.raises(UserError, match=r"G\.pth: --objective cut trains G and D_Y only"):
+        import_torch.main([files["G"], files["G"], *flags, "--clear_output_dir"])
+
+
 def test_refused_imports_leave_nothing_behind(write, tmp_path):
     a, b = write("A.pth", resnet_state()), write("B.pth", resnet_state(filters=3))
     bad = write("C.pth", {**resnet_state(), "model.4.bias": np.zeros(9, np.float32)})
@@ -143,7 +170,7 @@ def test_refused_imports_leave_nothing_behind(write, tmp_path):
 
 def test_wrong_arguments_are_refused(write, tmp_path, capsys):
     for flags, text in (
-        (["--discriminators", "D_A.pth"], "expected 2 arguments"),
+        (["--discriminators", "D_A.pth", "D_B.pth", "D_C.pth"], "expected at most 2 files"),
         (["--lrr", "1"], "arguments: --lrr 1"),
     ):
         with pytest.raises(SystemExit):

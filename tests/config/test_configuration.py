@@ -53,6 +53,7 @@ def values(flags, *names):
         ("--norm batch --r1 1", "--norm batch: --r1 1.0 needs samples that do not influence each other"),
         ("--norm batch --adversarial wgan-gp", "--norm batch: --adversarial wgan-gp needs samples"),
         ("--norm batch --xla on", "--norm batch: --xla on cannot sum its statistics over the replicas"),
+        ("--antialias --generator unet_256", "--antialias: expected a ResNet, not --generator unet_256"),
         ("--recompute --norm batch", "--recompute: --norm batch would count its statistics twice"),
         ("--recompute --dropout 0.5", "--recompute: --dropout 0.5 would drop other values the second time"),
         ("--channels_x 1 --lambda_identity 1", "--lambda_identity 1.0: compares images of both domains; expected"),
@@ -128,6 +129,11 @@ def test_presets_are_the_published_settings():
     names = ("filters", "generator", "image_size", "lr")
     assert values("--preset paper --dataset stripes", *names) == (64, "resnet_9blocks", 256, 2e-4)
     assert values("--preset paper --objective cut", "pool_size") == (0,)
+    names = ("objective", "adversarial", "init", "antialias", "epochs", "decay_from", "pool_size", "crop_until_decay")
+    assert values("--preset cut", *names) == ("cut", "lsgan", "xavier", True, 400, 200, 0, True)
+    assert values("--preset fastcut", *names) == ("fastcut", "lsgan", "xavier", True, 200, 150, 0, True)
+    names = ("variant", "generator", "filters", "lr", "beta_1", "beta_2", "epoch_size", "image_size", "load_size")
+    assert values("--preset cut", *names) == values("--preset paper", *names)
 
 
 def test_value_ranges_may_begin_below_0():

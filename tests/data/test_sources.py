@@ -40,6 +40,22 @@ def test_test_splits_can_be_loaded_alone(folder):
 
 
 @pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("preprocess, before", [("resize_and_crop", (24, 24)), ("scale_width_and_crop", (30, 24))])
+def test_nothing_is_cropped_while_the_rates_decay(photos, cache, preprocess, before):
+    """The decaying half resizes the files themselves, not the larger images."""
+    plain, whole = (load(photos, cache=cache, preprocess=preprocess, load_size=size) for size in (24, 16))
+    domains = load(photos, cache=cache, preprocess=preprocess, load_size=24, crop_until_decay=True)
+    assert plain.in_decay is None and domains.train_x[0].shape[:2] == before and domains.size == (16, 16)
+    for large, small, other, expected in (
+        (domains.train_x, domains.in_decay[0], plain.train_x, whole.train_x),
+        (domains.train_y, domains.in_decay[1], plain.train_y, whole.train_y),
+    ):
+        for i in range(len(expected)):
+            np.testing.assert_array_equal(large[i], other[i])
+            np.testing.assert_array_equal(small[i], expected[i])
+
+
+@pytest.mark.parametrize("cache", CACHES)
 def test_one_16_bit_image_makes_all_16_bit(folder, cache):
     assert load(folder, cache=cache).test_y[0].dtype == np.uint8
     noise(folder / "trainA" / "05.png", 0)

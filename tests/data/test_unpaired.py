@@ -47,6 +47,16 @@ def test_all_crops_occur_flipped_and_not_flipped():
     assert seen == {(top, left, flip) for top in range(3) for left in range(3) for flip in (False, True)}
 
 
+def test_other_sizes_from_an_epoch_on_keep_the_order():
+    dataset, plain = (UnpairedDataset(numbered(9, 8), numbered(9, 8), 2, (5, 6), seed=0) for _ in range(2))
+    dataset.set_later((numbered(9)[:, :5], numbered(9)[:, :5]), 2)
+    for epoch in (1, 2):
+        for mine, others in zip(rest(dataset, epoch), rest(plain, epoch)):
+            assert all(np.array_equal(*pair) for pair in zip(mine, others)) == (epoch < 2)
+            np.testing.assert_array_equal(mine[1][..., 0].max(axis=(1, 2)), others[1][..., 0].max(axis=(1, 2)))
+    np.testing.assert_array_equal(rest(dataset, 2, 4)[0][0], rest(dataset, 2)[2][0])  # as after a resume
+
+
 def test_no_flip_keeps_the_crops():
     flipping, plain = (
         UnpairedDataset(numbered(20, 9), numbered(20, 9), 1, (5, 6), seed=0, flip=flip) for flip in (True, False)

@@ -69,6 +69,14 @@ def test_any_number_of_images_of_any_size(form, uint8, exported, generator):
         np.testing.assert_allclose(y if uint8 else (y + 1) * 127.5, expected, atol=0.51 if uint8 else 0.01)
 
 
+@pytest.mark.sampled
+@pytest.mark.parametrize("form", ENDINGS)
+def test_blurs_can_be_exported(form, tmp_path):
+    blurred = make_generator(variant="paper", antialias=True)
+    out = tmp_path / f"blurred{ENDINGS[form]}"
+    assert export(blurred, out, [colour(), colour((36, 40))], ExportOptions(form)) < 1e-4
+
+
 def test_the_command_offers_each_format(capsys):
     with pytest.raises(SystemExit):
         command.parse(["--help"])

@@ -19,6 +19,7 @@ OPTIONS = [
     {"variant": "paper"},
     {"variant": "paper", "norm_affine": "yes", "upsample": "resize"},
     {"norm": "batch", "dropout": 0.5},
+    {"variant": "paper", "antialias": True},
     {"variant": "paper", "norm": "none", "residual_blocks": 0},
     {"norm_affine": "no", "adversarial": "wgan-gp", "residual_blocks": 0},
     {"generator": "unet_128", "image_size": 128, "load_size": 128, "variant": "paper", "dropout": 0.5, **UNET},

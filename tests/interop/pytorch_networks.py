@@ -19,8 +19,28 @@ def pytorch_normalization(torch, norm):
     return (lambda channels: torch.nn.InstanceNorm2d(channels, affine=norm == "affine")), True
 
 
-def pytorch_resnet(torch, inputs, outputs, filters, blocks, norm, dropout=False):
-    """Return the generator of Zhu et al. 2017 with modules where the published weights have them."""
+def pytorch_blur(torch, channels, doubles=False):
+    """Return the blur of CUT: halve the sides, or double them."""
+    row = torch.tensor([1.0, 3.0, 3.0, 1.0] if doubles else [1.0, 2.0, 1.0])
+    kernel = torch.outer(row, row) / row.sum() ** 2 * (4 if doubles else 1)
+
+    class Blur(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("filt", kernel.repeat(channels, 1, 1, 1))
+
+        def forward(self, x):
+            functional = torch.nn.functional
+            if not doubles:
+                return functional.conv2d(functional.pad(x, [1] * 4, "reflect"), self.filt, stride=2, groups=channels)
+            repeated = functional.pad(x, [1] * 4, "replicate")
+            return functional.conv_transpose2d(repeated, self.filt, stride=2, padding=3, groups=channels)
+
+    return Blur()
+
+
+def pytorch_resnet(torch, inputs, outputs, filters, blocks, norm, dropout=False, blurs=False):
+    """Return the generator of Zhu et al. 2017, or of CUT, with modules where the published weights have them."""
     nn = torch.nn
     normalize, bias = pytorch_normalization(torch, norm)
 
@@ -36,11 +56,14 @@ def pytorch_resnet(torch, inputs, outputs, filters, blocks, norm, dropout=False)
 
     parts = [nn.ReflectionPad2d(3), nn.Conv2d(inputs, filters, 7, bias=bias), normalize(filters), nn.ReLU()]
     for width in (filters, 2 * filters):
-        parts += [nn.Conv2d(width, 2 * width, 3, 2, 1, bias=bias), normalize(2 * width), nn.ReLU()]
+        parts += [nn.Conv2d(width, 2 * width, 3, 1 if blurs else 2, 1, bias=bias), normalize(2 * width), nn.ReLU()]
+        parts += [pytorch_blur(torch, 2 * width)] if blurs else []
     parts += [Block(4 * filters) for _ in range(blocks)]
     for width in (4 * filters, 2 * filters):
-        enlarge = nn.ConvTranspose2d(width, width // 2, 3, 2, padding=1, output_padding=1, bias=bias)
-        parts += [enlarge, normalize(width // 2), nn.ReLU()]
+        enlarge = [nn.ConvTranspose2d(width, width // 2, 3, 2, padding=1, output_padding=1, bias=bias)]
+        if blurs:
+            enlarge = [pytorch_blur(torch, width, doubles=True), nn.Conv2d(width, width // 2, 3, 1, 1, bias=bias)]
+        parts += [*enlarge, normalize(width // 2), nn.ReLU()]
     parts += [nn.ReflectionPad2d(3), nn.Conv2d(filters, outputs, 7), nn.Tanh()]
     return nn.Sequential(OrderedDict(model=nn.Sequential(*parts)))
 
@@ -75,6 +98,8 @@ def with_random_weights(torch, network):
     """Return the network in evaluation mode with weights, and running statistics, as after some training."""
     torch.manual_seed(0)
     for name, value in network.state_dict().items():
+        if name.endswith("filt"):
+            continue
         if value.ndim == 4:
             value.normal_(0, (2 / value[0].numel()) ** 0.5)
         elif value.ndim == 1:
@@ -82,14 +107,16 @@ def with_random_weights(torch, network):
     return network.eval()
 
 
-def pytorch_patch_discriminator(torch, inputs, filters, layers, norm):
-    """Return the PatchGAN of Isola et al. 2017 with modules where the published weights have them."""
+def pytorch_patch_discriminator(torch, inputs, filters, layers, norm, blurs=False):
+    """Return the PatchGAN of Isola et al. 2017, or of CUT, with modules where the published weights have them."""
     nn = torch.nn
     normalize, bias = pytorch_normalization(torch, norm)
     widths = [filters * min(2**layer, 8) for layer in range(layers + 1)]
-    parts = [nn.Conv2d(inputs, filters, 4, 2, 1), nn.LeakyReLU(0.2)]
+    halving = 1 if blurs else 2
+    parts = [nn.Conv2d(inputs, filters, 4, halving, 1), nn.LeakyReLU(0.2)]
     for layer in range(1, layers + 1):
-        stride = 2 if layer < layers else 1
+        parts += [pytorch_blur(torch, widths[layer - 1])] if blurs else []
+        stride = halving if layer < layers else 1
         parts += [nn.Conv2d(widths[layer - 1], widths[layer], 4, stride, 1, bias=bias), normalize(widths[layer])]
         parts += [nn.LeakyReLU(0.2)]
     return nn.Sequential(OrderedDict(model=nn.Sequential(*parts, nn.Conv2d(widths[-1], 1, 4, 1, 1))))

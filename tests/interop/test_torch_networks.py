@@ -43,7 +43,7 @@ def test_settings_of_all_four_networks(read):
     assert {name: value for name, (value, _) in settings.items()} == {
         **{"channels_x": 1, "channels_y": 3, "variant": "paper", "generator": "resnet_1blocks", "dropout": 0.0},
         **{"filters": 2, "norm": "instance", "norm_affine": "no", "upsample": "transpose"},
-        **{"discriminator": "patch", "discriminator_layers": 2, "discriminator_norm": "same"},
+        **{"antialias": False, "discriminator": "patch", "discriminator_layers": 2, "discriminator_norm": "same"},
     }
     assert "discriminator" not in combined_settings(read(G=resnet_state()))
     assert settings["filters"][1] == "G.pth" and settings["discriminator"][1] == "D_Y.pth"

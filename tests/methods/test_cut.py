@@ -42,7 +42,7 @@ def nce_by_hand(gan, images, translated, positions):
 
 def positions_of(gan, step):
     random = StepRandomness(gan.optimization.seed, tf.constant(step, tf.int64), 2, 2)
-    return random_positions(gan.objective.make_noise(random, (32, 32)))
+    return random_positions(gan.objective.make_noise(random, gan.networks, (32, 32)))
 
 
 def test_a_step_by_hand(make_images):
@@ -76,7 +76,7 @@ def test_validation_by_hand(make_images):
     metrics = {name: float(value) for name, value in step_module.test_step(gan, x, y, tf.ones([2])).items()}
     real_x, real_y = to_float(x), to_float(y)
     fake_y, same_y = network(real_x), network(real_y)
-    areas = [32 * 32, 16 * 16, 8 * 8, 8 * 8]
+    areas = [38 * 38, 16 * 16, 8 * 8, 8 * 8]
     spaced = [np.linspace(0, area - 1, min(area, 256)).round().astype(int) for area in areas]
     expected = {
         "loss_G/nce": 0.5 * nce_by_hand(gan, real_x, fake_y, [np.stack([each] * 2) for each in spaced]),
@@ -132,7 +132,7 @@ def test_a_step_of_fastcut_by_hand(fastcut, make_images):
     """Mirror whole feature maps back, as the reference does, instead of the positions in them."""
     x, y = make_images(4, seed=1), make_images(4, seed=2)
     noise = fastcut.objective.make_noise(
-        StepRandomness(fastcut.optimization.seed, tf.constant(0, tf.int64), 4, 4), (32, 32)
+        StepRandomness(fastcut.optimization.seed, tf.constant(0, tf.int64), 4, 4), fastcut.networks, (32, 32)
     )
     positions, flip = random_positions(noise), noise[FLIP].numpy()[:, None, None, None]
     assert 0 < flip.sum() < 4

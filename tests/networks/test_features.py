@@ -10,12 +10,12 @@ from cyclegan.distribution import hardware
 from cyclegan.networks import compat
 from cyclegan.networks.discriminators import make_discriminator
 from cyclegan.networks.features import (
-    SHRINK,
     WIDTH,
     call_with_recomputation,
     compute_features,
     count_macs,
     feature_layers,
+    feature_sizes,
     make_heads,
 )
 from cyclegan.networks.generators import make_generator
@@ -23,19 +23,25 @@ from tests.networks.helpers import PAPER, network_config, noise
 
 
 @pytest.mark.parametrize(
-    "options, blocks", [({"residual_blocks": 6}, [1, 5]), ({"residual_blocks": 3, **PAPER}, [1, 3])]
+    "options, blocks, halved",
+    [
+        ({"residual_blocks": 6}, [1, 5], 2),
+        ({"residual_blocks": 3, **PAPER}, [1, 3], 2),
+        ({"residual_blocks": 2, "antialias": True, **PAPER}, [1, 2], 1),
+    ],
 )
-def test_features_are_outputs_of_the_same_network(options, blocks):
+def test_features_are_outputs_of_the_same_network(options, blocks, halved):
     network = make_generator(network_config(filters=2, **options))
     x = noise(2, 16, 24, 3)
     features = compute_features(network, x, training=False)
-    assert [each.shape for each in features] == [
-        (2, 16 // shrink, 24 // shrink, channels) for shrink, channels in zip(SHRINK, (3, 4, 8, 8, 8))
-    ]
+    sizes = [(22, 30), (16 // halved, 24 // halved), (8 // halved, 12 // halved), (4, 6), (4, 6)]
+    assert feature_sizes(network, 16, 24) == sizes
+    assert [each.shape for each in features] == [(2, *size, c) for size, c in zip(sizes, (3, 4, 8, 8, 8))]
+    np.testing.assert_array_equal(features[0], np.pad(x, ((0, 0), (3, 3), (3, 3), (0, 0)), "reflect"))
     sums = [layer for layer in network.layers if isinstance(layer, tf.keras.layers.Add)]
-    assert feature_layers(network)[2:] == [sums[number - 1] for number in blocks]
+    assert feature_layers(network)[3:] == [sums[number - 1] for number in blocks]
     part = compat.make_model(network.inputs, [layer.output for layer in feature_layers(network)], "part")
-    for mine, expected in zip(features, [x, *part(x)]):
+    for mine, expected in zip(features, part(x)):
         np.testing.assert_allclose(mine, expected, atol=1e-6)
     *same, output = compute_features(network, x, training=False, to_output=True)
     np.testing.assert_allclose(output, network(x), atol=1e-6)
@@ -65,6 +71,7 @@ FORMS = [
     {"residual_blocks": 1, **PAPER},
     {"residual_blocks": 1, "norm": "none", "upsample": "resize"},
     {"residual_blocks": 0},
+    {"residual_blocks": 1, "antialias": True},
 ]
 
 
@@ -119,7 +126,9 @@ def test_blocks_run_again_in_the_backward_pass():
         (make_generator, {"residual_blocks": 1, "upsample": "resize"}, 36, 20),
         (make_generator, {"generator": "unet_128", "image_size": 128}, 128, 256),
         (make_discriminator, {}, 37, 53),
+        (make_generator, {"residual_blocks": 1, "antialias": True, **PAPER}, 37, 20),
         (make_discriminator, PAPER, 37, 53),
+        (make_discriminator, {"antialias": True, **PAPER}, 37, 53),
         (make_discriminator, {"discriminator": "pixel"}, 37, 53),
     ],
 )

@@ -11,6 +11,8 @@ from cyclegan.distribution import hardware
 from cyclegan.networks import compat
 from cyclegan.networks.layers import (
     FEW_CHANNELS,
+    BlurDownsampling2D,
+    BlurUpsampling2D,
     Convolution,
     Dropout,
     LeakyReLU,
@@ -164,6 +166,34 @@ def test_leaky_relu_padding_and_upsampling_by_hand():
     y, dx = output_and_gradients(NearestUpsampling2D(), x)
     np.testing.assert_array_equal(y, x.numpy().repeat(2, axis=1).repeat(2, axis=2))
     np.testing.assert_allclose(dx, upstream(y).numpy().reshape(2, 5, 2, 4, 2, 3).sum(axis=(2, 4)), atol=1e-6)
+
+
+def blurred_by_hand(x):
+    """Return features [N, H, W, C] halved and doubled as the reference of CUT defines it."""
+    binomial, wide = (np.outer(row, row) / np.sum(row) ** 2 for row in ([1, 2, 1], [1, 3, 3, 1]))
+    batch, height, width, channels = x.shape
+    mirrored, repeated = (np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), mode) for mode in ("reflect", "edge"))
+    halved = np.zeros((batch, (height + 1) // 2, (width + 1) // 2, channels))
+    for i, j in np.ndindex(halved.shape[1:3]):
+        halved[:, i, j] = np.tensordot(mirrored[:, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3], binomial, ((1, 2), (0, 1)))
+    doubled = np.zeros((batch, 2 * height + 6, 2 * width + 6, channels))
+    for i, j in np.ndindex(repeated.shape[1:3]):
+        doubled[:, 2 * i : 2 * i + 4, 2 * j : 2 * j + 4] += 4 * np.einsum("nc,ij->nijc", repeated[:, i, j], wide)
+    return halved, doubled[:, 3:-3, 3:-3]
+
+
+@pytest.mark.parametrize("height, width", [(6, 8), (7, 5)])
+def test_blurs_equal_their_definition(height, width):
+    """The gradient of a linear layer is the transposed operation."""
+    x = noise(2, height, width, 3)
+    for layer, expected in zip((BlurDownsampling2D(), BlurUpsampling2D()), blurred_by_hand(x.numpy())):
+        y, dx = output_and_gradients(layer, x, (None, None, None, 3))
+        np.testing.assert_allclose(y, expected, atol=1e-6)
+        assert np.sum(dx * x) == pytest.approx(np.sum(upstream(y) * y), rel=1e-5)
+        with compat.precision_policy("bfloat16"):
+            half = type(layer)()(x)
+        assert half.dtype == "bfloat16"
+        np.testing.assert_allclose(tf.cast(half, tf.float32), expected, atol=0.05)
 
 
 @pytest.mark.parametrize(

@@ -187,9 +187,9 @@ COMPILED = {
     "a pool": {"pool_size": 2},
     "all at once": {**SETS["wgan-gp"], "pool_size": 2, "diffaugment": "color,cutout", "ema": 0.9, "clip_norm": 1.0},
     "no pool, no identity": {"pool_size": 0, "lambda_identity": 0.0, "adversarial": "bce", "weight_decay": 0.1},
-    "cut": {"objective": "cut", "nce": "hdce"},
+    "cut": {"objective": "cut", "nce": "hdce", "antialias": True},
     "dclgan": {"objective": "dclgan"},
-    "bfloat16": {"precision": "bfloat16"},
+    "bfloat16": {"precision": "bfloat16", "antialias": True},
     "float16": {"precision": "float16"},
 }
 

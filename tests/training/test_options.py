@@ -28,7 +28,7 @@ OPTIONS = [
     *({"residual_blocks": None, "generator": f"unet_{side}", "image_size": side} for side in (128, 256)),
     *({"discriminator_layers": None, "discriminator": "pixel"}, {"discriminator_layers": 3}),
     *({"norm": norm} for norm in ("instance", "batch")),
-    *({"discriminator_norm": "spectral"}, {"variant": "paper"}, {"upsample": "resize"}),
+    *({"discriminator_norm": "spectral"}, {"variant": "paper"}, {"upsample": "resize"}, {"antialias": True}),
     *({"init": init} for init in ("xavier", "kaiming", "orthogonal")),
     *({"lr": 0.02}, {"lr_discriminator": 0.02}, {"lr_schedule": "cosine"}, {"lr_schedule": "constant"}),
     *({"decay_from": 1}, {"beta_1": 0.9}, {"beta_2": 0.9}, {"epsilon": 0.1}, {"ema": 0.999}),
