@@ -56,6 +56,8 @@ SETTINGS = {  # flags of train.py
     "paired share 0.1": "--lambda_paired 10 --paired_names --paired_share 0.1",
     "CUT": "--objective cut",
     "FastCUT": "--objective fastcut",
+    "hDCE + SRC": "--objective cut --nce hdce",
+    "DCLGAN": "--objective dclgan",
 }
 COMMON = "--lr_schedule constant --epochs 1000000 --plot_every 1000000 --checkpoint_every 1000000 --no_peak --keep 1"
 LAST = "--verbose 1"  # the clock starts with the line of the first epoch

@@ -34,6 +34,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": _PAPER,
     "cut": {**_CUT, "objective": "cut", "epochs": 400},
     "fastcut": {**_CUT, "objective": "fastcut", "epochs": 200, "decay_from": 150},
+    "dclgan": {**_CUT, "objective": "dclgan", "adversarial": "hinge", "epochs": 400, "lr": 1e-4},
     "tutorial": {
         **{"variant": "keras", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "epochs": 200},
         **{"lr_schedule": "constant", "lr": 2e-4, "beta_1": 0.5, "beta_2": 0.9, "pool_size": 0},

@@ -101,11 +101,13 @@ class ObjectiveConfig(Section):
     Attributes:
         directions: Directions of the generators; see `DIRECTIONS`.
         compares_features: Whether the objective compares features of images and translations in a ResNet generator.
+        compares_images: Whether the first of these features are the images themselves.
         penalizes_gradients: Whether the adversarial loss contains gradients of the discriminators.
     """
 
     directions: ClassVar[tuple[str, ...]]
     compares_features: ClassVar[bool] = False
+    compares_images: ClassVar[bool] = True
     penalizes_gradients: ClassVar[bool] = False
 
     objective: str = flag("cyclegan")
@@ -283,7 +285,7 @@ class EvaluationConfig(Section):
 class RunConfig(Section):
     """Folder of a run, and the intervals of its output."""
 
-    preset: Optional[Literal["paper", "tutorial", "cut", "fastcut", "fast", "demo"]] = flag(None, FREE)
+    preset: Optional[Literal["paper", "tutorial", "cut", "fastcut", "dclgan", "fast", "demo"]] = flag(None, FREE)
     """a named set of flags, printed when used; flags given by hand win"""
     output_dir: str = flag(
         os.path.join("runs", "horse2zebra"),

@@ -25,7 +25,7 @@ def make_train_function(
 
     Args:
         strategy: The strategy of the replicas.
-        on_replica: Called on each replica with its shard of a batch, the number of the step, its learning rates and the
+        on_replica: Called on each replica with its shard of a batch, the number of the step, its row of `rates` and the
             requests; returns the metrics and requests, summed over the replicas, and whether all are finite.
         global_batch_size: Number of samples by which `on_replica` divides the metrics.
     """
@@ -53,7 +53,7 @@ def make_train_function(
             totals: Sums so far of the metrics to add up, float64, because an epoch may have 100,000 steps.
             steps: Number of steps to run, int32.
             first: Number of the first step in training.
-            rates: Learning rates, one row per step.
+            rates: Learning rates and share of the training that is done, one row per step.
             requests: Scalars by which this worker sends the others its requests; they are reduced with the metrics.
 
         Returns:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Callable, ClassVar, Literal
 
 import numpy as np
 
+from cyclegan.config.fields import WARN, flag
 from cyclegan.config.sections import ObjectiveConfig
 from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
@@ -17,7 +19,9 @@ from cyclegan.methods.randomness import FLIP, PATCHES, Noise, StepRandomness
 if TYPE_CHECKING:
     from cyclegan.networks.network_set import NetworkSet
 
+FASTCUT_WEIGHT = 10.0  # of the contrastive loss
 PATCH_COUNT = 256  # positions in each feature map
+GAMMAS = 50.0, 10.0  # of --nce hdce, at the beginning and at the end of training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +30,14 @@ class CUTSettings(PairedSettings):
 
     directions: ClassVar[tuple[str, ...]] = ("x2y",)
     compares_features: ClassVar[bool] = True
+
+    nce: Literal["patch", "hdce"] = flag("patch")
+    """contrastive loss. patch: of CUT; hdce: hard negatives, and no positive in the denominator (Jung et al. 2022)"""
+    lambda_nce: float = flag(1.0, WARN, derive=lambda settings: 0.1 if settings["nce"] == "hdce" else 1.0)
+    """weight of the mean of both contrastive losses (default: 1; --nce hdce: 0.1)"""
+    lambda_src: float = flag(0.0, WARN, derive=lambda settings: 0.05 if settings["nce"] == "hdce" else 0.0)
+    """weight of the divergence between how patches of x and how patches of G(x) resemble each other; 0 is off (default:
+    0; --nce hdce: 0.05)"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,16 +56,18 @@ class CUTObjective(Objective):
     identity loss.
 
     Attributes:
-        nce_weight: Weight of each contrastive loss.
         encoder_products: Passes that only compute features, in forward passes: a backward pass counts as two.
     """
 
     Settings: ClassVar[type[ObjectiveConfig]] = CUTSettings
-    parts: tuple[str, ...] = ("nce", "nce_identity")
-    test_names = (ERRORS[3], CHANGES[0], CHANGES[2])
+    test_names: tuple[str, ...] = (ERRORS[3], CHANGES[0], CHANGES[2])
     generator_passes = 2
     encoder_products: ClassVar[int] = 6  # for G(x) and G(y), forward and backward
-    nce_weight: ClassVar[float] = 0.5
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the losses besides the adversarial loss."""
+        return ("nce", "nce_identity", *(["src"] if self.settings.lambda_src > 0 else []))
 
     def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
         """Return random positions in each feature map, int64 [N, P], besides the random numbers of the other losses."""
@@ -64,17 +78,32 @@ class CUTObjective(Objective):
         return {**super().make_noise(random, networks, size), **positions}
 
     def generate(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise | None = None
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        noise: Noise | None = None,
+        progress: tf.Tensor | float = 1.0,
     ) -> Generated:
-        """Translate images of both domains to Y; return the translations of X, and the contrastive losses."""
+        """Translate images of both domains to Y; return the translations of X, and the losses of their features."""
         G, training, positions = networks.generators["G"], noise is not None, random_positions(noise)
         (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
         of_fake, of_same = networks.compute_features(G, [fake_y, same_y], training)
+        of_fake, of_x, of_same, of_y = (
+            embed(networks.heads["G"], each, positions) for each in (of_fake, of_x, of_same, of_y)
+        )
+        settings, loss = self.settings, losses.patch_nce
+        if settings.nce == "hdce":
+            loss = functools.partial(losses.hard_nce, gamma=GAMMAS[0] + (GAMMAS[1] - GAMMAS[0]) * progress)
         terms = {
-            "loss_G/nce": nce(networks.heads["G"], of_fake, of_x, positions),
-            "loss_G/nce_identity": nce(networks.heads["G"], of_same, of_y, positions),
+            "loss_G/nce": 0.5 * settings.lambda_nce * mean_over_maps(loss, of_fake, of_x),
+            "loss_G/nce_identity": 0.5 * settings.lambda_nce * mean_over_maps(loss, of_same, of_y),
         }
-        parts = {name: self.mean(weight, self.nce_weight * term) for name, term in terms.items()}
+        if settings.lambda_src > 0:
+            divergence = mean_over_maps(losses.relation_divergence, of_fake, of_x)
+            terms["loss_G/src"] = settings.lambda_src * divergence
+        parts = {name: self.mean(weight, term) for name, term in terms.items()}
         return Generated((y,), (fake_y,), parts, dict(zip(self.test_names, ((y, same_y), (x, fake_y), (x, fake_y)))))
 
     def flops(self, networks: NetworkSet, height: int, width: int) -> float:
@@ -86,26 +115,22 @@ class CUTObjective(Objective):
         return super().flops(networks, height, width) + 2.0 * self.encoder_products * encoder
 
 
-def nce(
-    heads: tf.keras.Model,
-    queries: Sequence[tf.Tensor],
-    keys: Sequence[tf.Tensor],
-    positions: Sequence[tf.Tensor] | None = None,
-    query_positions: Sequence[tf.Tensor] | None = None,
-) -> tf.Tensor:
-    """Return the contrastive loss, averaged over the feature maps, [N].
+def embed(
+    heads: tf.keras.Model, features: Sequence[tf.Tensor], positions: Sequence[tf.Tensor] | None
+) -> list[tf.Tensor]:
+    """Return unit vectors, float32 [N, P, D] each, that embed the values of feature maps [N, h, w, C] at positions.
 
-    Args:
-        heads: Network that embeds the features.
-        queries: Features of the translations, [N, h, w, C] each.
-        keys: Features of the originals.
-        positions: Positions in each feature map, int64 [N, P] each; by default evenly spaced.
-        query_positions: Positions in the features of the translations; by default the same.
+    The positions are int64 [N, P] each; `None` stands for evenly spaced ones.
     """
-    positions = positions or [_evenly_spaced(each) for each in keys]
-    of_queries, of_keys = heads(_gather(queries, query_positions or positions)), heads(_gather(keys, positions))
-    terms = [losses.patch_nce(*pair) for pair in zip(of_queries, of_keys)]
-    return tf.reduce_mean(tf.stack(terms), axis=0)
+    values = heads(_gather(features, positions or [_evenly_spaced(each) for each in features]))
+    return [tf.math.l2_normalize(each, axis=-1, epsilon=1e-14) for each in values]
+
+
+def mean_over_maps(
+    loss: Callable[[tf.Tensor, tf.Tensor], tf.Tensor], queries: Sequence[tf.Tensor], keys: Sequence[tf.Tensor]
+) -> tf.Tensor:
+    """Return a loss of embeddings [N, P, D], averaged over the feature maps, [N]."""
+    return tf.reduce_mean(tf.stack([loss(*pair) for pair in zip(queries, keys)]), axis=0)
 
 
 def random_positions(noise: Noise | None) -> list[tf.Tensor] | None:
@@ -120,7 +145,6 @@ class FastCUTObjective(CUTObjective):
     parts = ("nce",)
     generator_passes = 1
     encoder_products = 4  # for G(x), forward and backward, and for x, forward only
-    nce_weight = 10.0
 
     def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
         """Return random positions, and whether to mirror each image, bool [N], besides the other random numbers."""
@@ -128,7 +152,13 @@ class FastCUTObjective(CUTObjective):
         return {**super().make_noise(random, networks, size), FLIP: flip}
 
     def generate(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise | None = None
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        noise: Noise | None = None,
+        progress: tf.Tensor | float = 1.0,
     ) -> Generated:
         """Mirror some of the images in training; return the translations and the contrastive loss."""
         G, training, positions = networks.generators["G"], noise is not None, random_positions(noise)
@@ -141,8 +171,9 @@ class FastCUTObjective(CUTObjective):
             of_queries = _mirror(positions, [each.shape[2] for each in keys], noise[FLIP])
         fake_y = networks.apply(G, given, training)
         (queries,) = networks.compute_features(G, [fake_y], training)
-        term = nce(networks.heads["G"], queries, keys, positions, of_queries)
-        parts = {"loss_G/nce": self.mean(weight, self.nce_weight * term)}
+        heads = networks.heads["G"]
+        pair = embed(heads, queries, of_queries), embed(heads, keys, positions)
+        parts = {"loss_G/nce": self.mean(weight, FASTCUT_WEIGHT * mean_over_maps(losses.patch_nce, *pair))}
         return Generated((y,), (fake_y,), parts, dict(zip(self.test_names, ((y, same_y), (x, fake_y), (x, fake_y)))))
 
 

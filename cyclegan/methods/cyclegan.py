@@ -57,7 +57,13 @@ class CycleGANObjective(Objective):
         return 3 if self.settings.lambda_identity > 0 else 2
 
     def generate(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise | None = None
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        noise: Noise | None = None,
+        progress: tf.Tensor | float = 1.0,
     ) -> Generated:
         """Translate there and back, and to the own domain; return the cycle, structural and identity losses."""
         G, F, training = networks.generators["G"], networks.generators["F"], noise is not None

@@ -35,18 +35,50 @@ def correlation(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(mean_per_sample(a * b), deviations)
 
 
+# Embeddings of patches, unit vectors [N, P, D]: queries of the translation, which get gradients, and keys of the
+# original, which get none. Query i and key i belong to the same position.
+
+
 def patch_nce(queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
     """Return the mean cross-entropy of finding the key of each query among all keys of its image. [N, P, D] x 2 -> [N].
 
-    Query i and key i belong to the same position. The logits are their cosines, divided by the temperature.
-
-    Args:
-        queries: Embeddings of patches of the translation, which get gradients.
-        keys: Embeddings of patches of the original.
+    The logits are the cosines, divided by the temperature.
     """
-    queries, keys = (tf.math.l2_normalize(each, axis=-1, epsilon=1e-14) for each in (queries, tf.stop_gradient(keys)))
-    logits = tf.matmul(queries, keys, transpose_b=True) / TEMPERATURE
+    logits = _cosines(queries, tf.stop_gradient(keys)) / TEMPERATURE
     return mean_per_sample(tf.reduce_logsumexp(logits, axis=-1) - tf.linalg.diag_part(logits))
+
+
+def hard_nce(queries: tf.Tensor, keys: tf.Tensor, gamma: tf.Tensor | float) -> tf.Tensor:
+    """Return the decoupled contrastive loss with hard negatives (Jung et al. 2022). [N, P, D] x 2 -> [N].
+
+    The other keys alone are the denominator. The cosine of query i and key j has the weight
+    softmax_j(key_i . key_j / gamma), j other than i, relative to the largest weight of i: keys that resemble key i
+    count more. The published code minimizes exp(v - stop_gradient(v)) for this loss v, which has the same gradients.
+    """
+    keys = tf.stop_gradient(keys)
+    cosines, alike = _cosines(queries, keys), _without_diagonal(_cosines(keys, keys))
+    weights = tf.exp((alike - tf.reduce_max(alike, axis=-1, keepdims=True)) / gamma)
+    logits = (weights * cosines - tf.linalg.diag_part(cosines)[..., None]) / TEMPERATURE
+    return mean_per_sample(tf.reduce_logsumexp(_without_diagonal(logits), axis=-1))
+
+
+def relation_divergence(queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+    """Return how differently the patches of both images resemble each other (Jung et al. 2022). [N, P, D] x 2 -> [N].
+
+    It is the Jensen-Shannon divergence of the softmax of each row of cosines among queries and among keys, summed.
+    """
+    p, q = (tf.nn.softmax(_cosines(each, each)) for each in (queries, tf.stop_gradient(keys)))
+    middle = (p + q) / 2.0
+    return 0.5 * tf.reduce_sum(p * tf.math.log(p / middle) + q * tf.math.log(q / middle), axis=[1, 2])
+
+
+def _cosines(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    return tf.matmul(a, b, transpose_b=True)
+
+
+def _without_diagonal(values: tf.Tensor) -> tf.Tensor:
+    """Return square matrices with a diagonal that no softmax or maximum of a row notices."""
+    return tf.linalg.set_diag(values, tf.fill(tf.shape(values)[:-1], tf.constant(-1e9, values.dtype)))
 
 
 def reduce_mean(per_sample: tf.Tensor, global_batch_size: int) -> tf.Tensor:

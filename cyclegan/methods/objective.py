@@ -27,6 +27,16 @@ GRADIENTS = ("gradients of the generators", "gradients of the discriminators")
 LOSS_SCALE = "loss_scale"  # with float16 only
 SAMPLES = "samples"  # share of the batch that is samples, not padding
 
+# Behaviour of a loss in a training that works, by the last part of its name; TensorBoard shows it beside the curve.
+DESCRIPTIONS = {
+    "loss": "The losses of generators and discriminators balance each other: near 0, the discriminator has won.",
+    "cycle": "Falls as cycles come to resemble the originals.",
+    "identity": "Falls as the generator comes to keep images of its target domain as they are.",
+    "nce": "Falls as each patch of a translation comes to resemble the patch of the original at the same position.",
+    "nce_identity": "Falls as each patch of G(y) comes to resemble the patch of y at the same position.",
+    "src": "Rises while the heads learn to tell patches apart, then falls as G keeps which ones resemble each other.",
+}
+
 FLOAT16_GRADIENT_SCALE = 2.0**10  # factor on the gradients inside of a penalty, which are too small for float16
 
 
@@ -115,7 +125,13 @@ class Objective(abc.ABC):
 
     @abc.abstractmethod
     def generate(
-        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, noise: Noise | None = None
+        self,
+        networks: NetworkSet,
+        x: tf.Tensor,
+        y: tf.Tensor,
+        weight: tf.Tensor,
+        noise: Noise | None = None,
+        progress: tf.Tensor | float = 1.0,
     ) -> Generated:
         """Run the generators' part of a step, up to the fakes.
 
@@ -125,6 +141,7 @@ class Objective(abc.ABC):
             y: Images of domain Y.
             weight: Weights of the samples, float32 [N]; 0 for padding.
             noise: Random numbers from `make_noise`; `None` in validation, where the networks run without `training`.
+            progress: Share of the training that is done, in [0, 1]. Validation measures as at the end.
         """
 
     def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:

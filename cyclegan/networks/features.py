@@ -52,13 +52,14 @@ def compute_features(
     return [*found, output] if to_output else found
 
 
-def make_heads(network: tf.keras.Model, init: str, name: str) -> tf.keras.Model:
+def make_heads(network: tf.keras.Model, init: str, name: str, with_image: bool = True) -> tf.keras.Model:
     """Return the heads of the features of a generator, two layers each in float32: [N, P, C] -> [N, P, WIDTH]."""
 
     def dense(activation: str | None) -> tf.keras.layers.Layer:
         return tf.keras.layers.Dense(WIDTH, activation, kernel_initializer=kernel_initializer(init), dtype="float32")
 
-    inputs = [tf.keras.Input((None, layer.output.shape[-1])) for layer in feature_layers(network)]
+    layers = feature_layers(network)[0 if with_image else 1 :]
+    inputs = [tf.keras.Input((None, layer.output.shape[-1])) for layer in layers]
     return compat.make_model(inputs, [dense(None)(dense("relu")(each)) for each in inputs], name)
 
 

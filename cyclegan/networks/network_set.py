@@ -49,7 +49,10 @@ class NetworkSet:
             embedded = self.generators if objective.compares_features else {}
             for layer in itertools.chain.from_iterable(map(feature_layers, embedded.values())):
                 layer.trains_bias = True  # a feature contains the bias, which the normalization behind it cancels
-            self.heads = {name: make_heads(each, settings.init, f"heads_{name}") for name, each in embedded.items()}
+            self.heads = {
+                name: make_heads(each, settings.init, f"heads_{name}", objective.compares_images)
+                for name, each in embedded.items()
+            }
         generators, discriminators = list(self.generators.values()), list(self.discriminators.values())
         trained = [*generators, *self.heads.values()]
         self.generator_variables = [each for network in trained for each in network.trainable_variables]

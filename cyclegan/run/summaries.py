@@ -36,12 +36,18 @@ class SummaryWriter:
     Args:
         folder: Folder of the run.
         trackers: Trackers that also get the metrics and the grids of sample images.
+        descriptions: Texts that TensorBoard shows beside the curves of losses, by the last part of a loss's name.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], trackers: Sequence[BackgroundTracker] = ()) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        trackers: Sequence[BackgroundTracker] = (),
+        descriptions: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(exist_ok=True)
-        self._trackers = trackers
+        self._trackers, self._descriptions = trackers, descriptions or {}
         self._log = metrics_log.MetricsLog(self.folder / "metrics.jsonl")
         self._events: dict[str, tf.summary.SummaryWriter] = {}  # by split; empty if the files must be written anew
         self._grids: list[tuple[int, pathlib.Path]] = []  # those that the events lack
@@ -145,8 +151,12 @@ class SummaryWriter:
         if split == "steps":
             step, prefix = line["step"], "steps/"
         if "event" not in line:
-            names = line.keys() - {"split", "epoch", "step"}
-            self._add(split, step, *({"tag": prefix + name, "simple_value": line[name]} for name in names))
+            values = []
+            for name in line.keys() - {"split", "epoch", "step"}:
+                text = self._descriptions.get(name.split("/")[-1], "") if name.startswith("loss_") else ""
+                metadata = tf.compat.v1.SummaryMetadata(summary_description=text)
+                values.append({"tag": prefix + name, "simple_value": line[name], "metadata": metadata})
+            self._add(split, step, *values)
         elif "text" in line:
             with self._events[split].as_default(step):
                 tf.summary.text(f"warnings/{line['event']}", line["text"])

@@ -69,11 +69,12 @@ class StepLearningRates:
         self._optimization = optimization
         self._dataset = dataset
 
-    def of_next_call(self, state: TrainState) -> list[tuple[float, float]]:
-        """Return the learning rates of each step of the next call."""
-        dataset = self._dataset
+    def of_next_call(self, state: TrainState) -> list[tuple[float, float, float]]:
+        """Return the learning rates of each step of the next call, and the share of the training before the step."""
+        dataset, optimization = self._dataset, self._optimization
         pairs = (state.train.pairs_done + step * dataset.global_batch_size for step in range(dataset.steps_per_call))
-        return [learning_rates(self._optimization, state.epoch + pair / dataset.epoch_size) for pair in pairs]
+        epochs = (state.epoch + pair / dataset.epoch_size for pair in pairs)
+        return [(*learning_rates(optimization, each), each / optimization.epochs) for each in epochs]
 
     def of_last_step(self, state: TrainState) -> dict[str, float]:
         """Return the learning rates of the last step by metric name; one if both are the same."""

@@ -22,7 +22,7 @@ from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import first_line
 from cyclegan.evaluation.evaluator import make_evaluator
 from cyclegan.inspection import report as inspection_report
-from cyclegan.methods.objective import SAMPLES
+from cyclegan.methods.objective import DESCRIPTIONS, SAMPLES
 from cyclegan.networks import compat
 from cyclegan.run import overview, trackers
 from cyclegan.run.checkpoints import CheckpointManager
@@ -192,7 +192,7 @@ def time_steps(
     spoiled = tf.function(lambda *parts: workers.strategy.run(lambda *each: [p * math.nan for p in each], args=parts))
     totals = {name: tf.constant(0.0, tf.float64) for name in (*model.metric_names["train"], SAMPLES)}
     steps = dataset.call(0, 0, 0).steps
-    rates = tf.zeros([dataset.steps_per_call, 2])
+    rates = tf.zeros([dataset.steps_per_call, 3])
     arguments = (x, y, *spoiled(*others)), totals, tf.constant(steps), tf.constant(0), rates
     requests = {"requests": {name: tf.constant(0.0) for name in REQUESTS}} if workers.count > 1 else {}
     scale, seconds = [(variable, variable.numpy()) for variable in model.loss_scale.state.variables], {}
@@ -231,7 +231,7 @@ def start_run(
         return NullSummaryWriter()
     started = trackers.start(run.config.run, run.config.settings(), run.path)
     with terminal.phase("Preparing the logs of the run", if_slow=True):
-        summary = SummaryWriter(run.path, started)
+        summary = SummaryWriter(run.path, started, DESCRIPTIONS)
         summary.rewind(state.log_bytes, state.epoch)
     return summary
 

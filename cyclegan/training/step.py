@@ -106,6 +106,7 @@ def train_step(
     step: tf.Tensor | int = 0,
     noise: Noise | None = None,
     is_pair: tf.Tensor | None = None,
+    progress: tf.Tensor | float = 0.0,
 ) -> tuple[Scalars, Gradients, Carry]:
     """Return the metrics and gradients of one replica's shard of a batch.
 
@@ -119,6 +120,7 @@ def train_step(
         step: Number of the step. All randomness is a function of the seed and of this number.
         noise: Random numbers of the step from the objective's `make_noise`, which this function calls by default.
         is_pair: float32 [N]: 1 if x and y show the same scene, else 0; `None` without losses of pairs.
+        progress: Share of the training that is done, in [0, 1].
 
     Returns:
         (metrics, gradients, carry). Metrics are this replica's shares of means over the global batch: losses, `SAMPLES`
@@ -135,7 +137,7 @@ def train_step(
     # The generators translate; these losses need no discriminator.
     with tf.GradientTape() as generator_tape:
         with random.dropout():
-            generated = objective.generate(networks, x, y, weight, noise)
+            generated = objective.generate(networks, x, y, weight, noise, progress)
         losses = {**generated.losses, **_weight_decay(gan, weight, networks.generators, networks.heads)}
         if is_pair is not None:
             losses.update(objective.paired_losses(generated, weight * is_pair))
@@ -172,12 +174,13 @@ def update(
 ) -> None:
     """Update all networks on this replica; call it on every replica with the sums of the gradients from `train_step`.
 
-    If the bool scalar `finite` is false, because a metric of the step is not finite, only the loss scale changes. The
-    learning rates of the generators and of the discriminators are by default the initial ones.
+    If the bool scalar `finite` is false, because a metric of the step is not finite, only the loss scale changes.
+    `learning_rates` begins with the learning rates of the generators and of the discriminators, by default the initial
+    ones.
     """
     optimization, networks = gan.optimization, gan.networks
     initial_rates = [optimization.lr, optimization.lr_discriminator]
-    rates = tf.unstack(initial_rates if learning_rates is None else learning_rates, num=2)
+    rates = tf.unstack(initial_rates if learning_rates is None else learning_rates)[:2]
     if gan.uses_loss_scale:
         scale = tf.convert_to_tensor(gan.loss_scale.scale)
         gradients = tf.nest.map_structure(lambda gradient: gradient / scale, gradients)
@@ -227,9 +230,9 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
     def compiled(function: Callable, applies: bool) -> Callable:
         return tf.function(function, autograph=False, jit_compile=True) if xla and applies else function
 
-    def compute(batch: Batch, number: tf.Tensor, noise: Noise) -> tuple[Scalars, Gradients, Carry]:
-        x, y, weight, *is_pair = batch
-        return train_step(gan, x, y, weight, number, noise, *is_pair)
+    def compute(batch: Batch, number: tf.Tensor, rates: Any, noise: Noise) -> tuple[Scalars, Gradients, Carry]:
+        x, y, weight, is_pair = [*batch, None][:4]
+        return train_step(gan, x, y, weight, number, noise, is_pair, 0.0 if rates is None else rates[2])
 
     def finish(metrics: Scalars, gradients: Gradients, carry: Carry, number: tf.Tensor, rates: Any) -> tf.Tensor:
         finite = all_finite(metrics)
@@ -237,7 +240,7 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
         return finite
 
     def whole(batch: Batch, number: tf.Tensor, rates: Any, requests: Scalars, noise: Noise) -> Outcome:
-        metrics, gradients, carry = compiled(compute, is_split)(batch, number, noise)
+        metrics, gradients, carry = compiled(compute, is_split)(batch, number, rates, noise)
         metrics, gradients = reduce_dict({**metrics, **requests}, gradients)
         return metrics, compiled(finish, is_split)(metrics, gradients, carry, number, rates)
 

@@ -94,7 +94,7 @@ def _choose(rng: random.Random, table: dict) -> list[str]:
 
 def _dependent(rng: random.Random) -> list[str]:
     """Return random flags that depend on each other, in a valid combination."""
-    objective, geometry = rng.choice(["cyclegan"] * 5 + ["cut", "fastcut"]), rng.choice(GEOMETRIES)
+    objective, geometry = rng.choice(["cyclegan"] * 5 + ["cut", "fastcut", "dclgan"]), rng.choice(GEOMETRIES)
     norm = rng.choice(["instance", "instance", "batch", "none"])
     blocks = rng.choice([0, 0, 1])
     adversarial = rng.choice(["lsgan", "lsgan", "bce", "hinge"] + ["wgan-gp"] * (norm != "batch"))

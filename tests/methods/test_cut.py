@@ -8,7 +8,7 @@ from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images.value_range import to_float
 from cyclegan.methods import losses
-from cyclegan.methods.cut import PATCH_COUNT, random_positions
+from cyclegan.methods.cut import PATCH_COUNT, embed, random_positions
 from cyclegan.methods.objective import GRADIENTS, SAMPLES
 from cyclegan.methods.randomness import FLIP, StepRandomness
 from cyclegan.networks.features import compute_features
@@ -95,15 +95,32 @@ def test_validation_by_hand(make_images):
 
 
 @pytest.mark.parametrize(
-    "objective, products", [("cut", 2 * 3 * 1000 + 2 * 3 * 400), ("fastcut", 3 * 1000 + (3 + 1) * 400)]
+    "objective, generators, products",
+    [
+        ("cut", 1, 2 * 3 * 1000 + 2 * 3 * 400),
+        ("fastcut", 1, 3 * 1000 + (3 + 1) * 400),
+        ("dclgan", 2, 2 * (2 * 3 * 1000 + 3 * 400)),
+    ],
 )
-def test_flops_by_hand(monkeypatch, objective, products):
+def test_flops_by_hand(monkeypatch, objective, generators, products):
     """Count with a generator of 1000 MACs, of which the encoder has 400, and a discriminator of 10."""
     gan = GAN(1, Config.from_settings(**{**CUT, "objective": objective}))
-    work = {gan.networks["G"]: 1000, gan.networks["D_Y"]: 10}
+    work = {
+        **dict.fromkeys(gan.networks.generators.values(), 1000),
+        **dict.fromkeys(gan.networks.discriminators.values(), 10),
+    }
     count = lambda network, height, width, last=None: 400 if last else work[network]  # noqa: E731
     monkeypatch.setattr("cyclegan.networks.features.count_macs", count)
-    assert gan.flops(4, 5) == 2 * (products + (2 * 3 + 1) * 10)
+    assert gan.flops(4, 5) == 2 * (products + generators * (2 * 3 + 1) * 10)
+
+
+def test_a_feature_that_the_heads_map_to_zero_has_a_finite_gradient():
+    """The norm of a zero vector has no gradient."""
+    heads, features = (lambda values: [0.0 * each for each in values]), tf.ones([1, 4, 4, 2])
+    with tf.GradientTape() as tape:
+        tape.watch(features)
+        (found,) = embed(heads, [features], None)
+    assert np.isfinite(tape.gradient(found, features)).all()
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +143,8 @@ def test_a_step_of_fastcut_by_hand(fastcut, make_images):
     fake_y = fastcut.networks["G"](mirror(to_float(x)), training=True)
     queries = [mirror(each.numpy()) for each in compute_features(fastcut.networks["G"], fake_y, training=True)]
     keys = compute_features(fastcut.networks["G"], to_float(x), training=True)
-    rows = [
-        [np.take_along_axis(np.reshape(each, (4, -1, each.shape[-1])), at.numpy()[..., None], 1) for each in pair]
-        for *pair, at in zip(queries, keys, positions)
-    ]
-    terms = [losses.patch_nce(*pair) for pair in zip(*(fastcut.networks.heads["G"](list(part)) for part in zip(*rows)))]
+    pairs = zip(*(embed(fastcut.networks.heads["G"], each, positions) for each in (queries, keys)))
+    terms = [losses.patch_nce(*pair) for pair in pairs]
     nce, loss = 10 * float(tf.reduce_mean(terms)), float(tf.reduce_mean((fastcut.networks["D_Y"](fake_y) - 1) ** 2))
     metrics = eager_step(fastcut, x, y)
     assert tuple(metrics)[:4] == fastcut.metric_names["train"] == FASTCUT_NAMES

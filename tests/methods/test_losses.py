@@ -1,3 +1,4 @@
+import functools
 import math
 
 import numpy as np
@@ -124,14 +125,77 @@ def test_patch_nce_is_the_formula_of_the_reference():
         np.fill_diagonal(logits, -10)
         logits = np.concatenate([positive[:, None], logits], axis=1) / 0.07
         expected.append(np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[:, 0]))
-    queries, keys = (tf.constant(each, tf.float32) for each in (queries, keys))
+    queries, keys = (unit(tf.constant(each, tf.float32)) for each in (queries, keys))
     with tf.GradientTape() as tape:
         tape.watch([queries, keys])
         found = losses.patch_nce(queries, keys)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     of_queries, of_keys = tape.gradient(found, [queries, keys])
     assert of_keys is None and np.abs(of_queries).max() > 0
+
+
+def unit(vectors):
+    return vectors / tf.norm(vectors, axis=-1, keepdims=True)
+
+
+def published_hard_nce(q, k, gamma):
+    """Return what Jung et al. 2022 minimize for one sample, and the loss that our code reports, with masks of -10."""
+    diagonal = tf.eye(len(q), dtype=tf.bool)
+    weights = tf.nn.softmax(tf.where(diagonal, -10.0, k @ tf.transpose(k)) / gamma, axis=1)
+    weights /= tf.reduce_max(weights, axis=1, keepdims=True)
+    negative = tf.where(diagonal, -10.0, weights * (q @ tf.transpose(k)))
+    positive = tf.reduce_sum(q * k, axis=1, keepdims=True)
+    value = tf.reduce_logsumexp((negative - positive) / 0.07, axis=1)
+    return tf.reduce_mean(tf.exp(value - tf.stop_gradient(value))), tf.reduce_mean(value)
+
+
+def published_divergence(q, k):
+    """Return the sum over the patches of KL(p, m) / 2 + KL(r, m) / 2, m the mean of p and r."""
+    p, r = (tf.nn.softmax(each @ tf.transpose(each), axis=0) for each in (q, k))
+    middle = tf.math.log((p + r) / 2)
+    value = 0.5 * tf.reduce_sum(p * (tf.math.log(p) - middle)) + 0.5 * tf.reduce_sum(r * (tf.math.log(r) - middle))
+    return value, value
+
+
+@pytest.mark.parametrize(
+    "loss, published",
+    [
+        *(
+            (functools.partial(losses.hard_nce, gamma=g), functools.partial(published_hard_nce, gamma=g))
+            for g in (50, 1)
+        ),
+        (losses.relation_divergence, published_divergence),
+    ],
+)
+def test_losses_of_semantic_relations_are_the_published_ones(loss, published):
+    """Compare values and gradients with float64; the keys have no gradients."""
+    rng = np.random.default_rng(0)
+    keys = unit(tf.constant(rng.normal(size=(2, 256, 8))))
+    queries = unit(keys + tf.constant(rng.normal(size=(2, 256, 8))))
+    expected, gradients = [], []
+    for q, k in zip(queries, keys):
+        with tf.GradientTape() as tape:
+            tape.watch(q)
+            minimized, value = published(q, k)
+        expected.append(float(value))
+        gradients.append(tape.gradient(minimized, q))
+    queries, keys = tf.cast(queries, tf.float32), tf.cast(keys, tf.float32)
     with tf.GradientTape() as tape:
-        tape.watch(queries)
-        found = losses.patch_nce(0 * queries, keys)
-    assert np.isfinite(tape.gradient(found, queries)).all()  # the norm of a zero vector has no gradient
+        tape.watch([queries, keys])
+        found = loss(queries, keys)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    of_queries, of_keys = tape.gradient(found, [queries, keys])
+    assert of_keys is None
+    np.testing.assert_allclose(of_queries, gradients, rtol=0, atol=1e-3 * np.abs(gradients).max())
+
+
+def test_hard_negatives_by_hand():
+    """Take two patches: the single negative has the weight 1."""
+    queries, keys = [[[1.0, 0.0], [0.6, 0.8]]], [[[0.8, 0.6], [0.0, 1.0]]]
+    found = losses.hard_nce(tf.constant(queries), tf.constant(keys), 10.0)
+    assert float(found[0]) == pytest.approx(((0.0 - 0.8) / 0.07 + (0.96 - 0.8) / 0.07) / 2, rel=1e-5)
+
+
+def test_patches_that_resemble_each_other_equally_do_not_diverge():
+    keys = unit(tf.constant(np.random.default_rng(0).normal(size=(1, 9, 4)), tf.float32))
+    np.testing.assert_allclose(losses.relation_divergence(keys[..., ::-1], keys), 0, atol=1e-6)

@@ -46,6 +46,13 @@ def test_scalars_go_to_json_and_events(tmp_path):
     assert events(tmp_path / "steps") == {"steps/loss_G/loss": [(13, 0.125)]}
 
 
+def test_tensorboard_describes_losses(tmp_path):
+    summary = SummaryWriter(tmp_path, descriptions={"nce": "falls"})
+    summary.write_scalars("train", 1, 10, {"loss_F/nce": 0.5, "nce": 1.0})
+    board = EventAccumulator(str(tmp_path)).Reload()
+    assert [board.SummaryMetadata(tag).summary_description for tag in ("loss_F/nce", "nce")] == ["falls", ""]
+
+
 def test_events_of_training_go_to_json_and_warnings_to_tensorboard_too(tmp_path):
     summary = SummaryWriter(tmp_path)
     summary.write_event("train", 2, 9, "not finite", images=["a\nb"], losses=["loss_G/loss"])

@@ -28,10 +28,11 @@ SETS = {
         **{"channels_x": 1, "channels_y": 2, "pool_size": 2},
     },
     "cut": {
-        **{"objective": "cut", "residual_blocks": 1, "dropout": 0.3, "ema": 0.5},
+        **{"objective": "cut", "nce": "hdce", "residual_blocks": 1, "dropout": 0.3, "ema": 0.5},
         **{"dataset": "folder", "paired_names": True, "paired_share": 0.6, "lambda_paired": 5.0},
     },
     "fastcut": {"objective": "fastcut", "residual_blocks": 1},
+    "dclgan": {"objective": "dclgan", "residual_blocks": 1, "pool_size": 2, "diffaugment": "translation"},
     "bce": {
         **{**FEW_LAYERS, "adversarial": "bce", "label_smoothing": 0.2, "generator_steps": 2, "pool_size": 4},
         **{"dataset": "folder", "paired_names": True, "paired_share": 0.6, "lambda_paired": 5.0, "lambda_ssim": 2.0},

@@ -187,7 +187,8 @@ COMPILED = {
     "a pool": {"pool_size": 2},
     "all at once": {**SETS["wgan-gp"], "pool_size": 2, "diffaugment": "color,cutout", "ema": 0.9, "clip_norm": 1.0},
     "no pool, no identity": {"pool_size": 0, "lambda_identity": 0.0, "adversarial": "bce", "weight_decay": 0.1},
-    "cut": {"objective": "cut", "antialias": True},
+    "cut": {"objective": "cut", "nce": "hdce", "antialias": True},
+    "dclgan": {"objective": "dclgan"},
     "bfloat16": {"precision": "bfloat16", "antialias": True},
     "float16": {"precision": "float16"},
 }
@@ -203,16 +204,17 @@ def test_the_compiled_program_equals_the_plain_step_but_for_rounding(
     batch = per_replica_batches(
         strategy, *(make_images(2 * replicas, 16, seed).reshape(2, replicas, 16, 16, 3) for seed in (1, 2))
     )
-    outcomes = []
+    rates = tf.constant([[0.1, 0.1, 0.0], [0.1, 0.1, 0.5]])
+    arguments, outcomes = (batch, {}, tf.constant(2), tf.constant(0), rates), []
     for xla in (False, True):
         with strategy.scope():
             gan = with_sgd(as_trained(GAN(replicas, Config.from_settings(**{**TINIER, **COMPILED[name]}))), 0.1)
         gan.loss_scale.scale.assign(1024.0)  # the first one would make the first step overflow
         before = weights(gan)
         step = compile_train_step(strategy, gan, xla)
-        _, good, metrics = step(batch, {}, tf.constant(2))
+        _, good, metrics = step(*arguments)
         assert good.numpy().all()
-        graph = step.get_concrete_function(batch, {}, tf.constant(2)).graph.as_graph_def()
+        graph = step.get_concrete_function(*arguments).graph.as_graph_def()
         compiled = [part for part in graph.library.function if part.attr["_XlaMustCompile"].b]
         assert len(compiled) == (0 if not xla else 1 if replicas == 1 else 2 * replicas)
         outcomes.append(({key: value.numpy() for key, value in metrics.items()}, before, weights(gan)))

@@ -33,7 +33,8 @@ OPTIONS = [
     *({"lr": 0.02}, {"lr_discriminator": 0.02}, {"lr_schedule": "cosine"}, {"lr_schedule": "constant"}),
     *({"decay_from": 1}, {"beta_1": 0.9}, {"beta_2": 0.9}, {"epsilon": 0.1}, {"ema": 0.999}),
     *({"discriminator_steps": 3}, {"generator_steps": 3}, {"clip_norm": 1e-3}, {"weight_decay": 0.1}),
-    *({"objective": "cut"}, {"objective": "fastcut"}, {"lambda_cycle": 1.0}, {"lambda_ssim": 1.0}),
+    *({"objective": name} for name in ("cut", "fastcut", "dclgan")),
+    *({"lambda_cycle": 1.0}, {"lambda_ssim": 1.0}),
     *({"lambda_identity": 0.0}, {"pool_size": 0}, {"r1": 1.0}, {"label_smoothing": 0.1}, {"precision": "bfloat16"}),
     {"dataset": "folder", "paired_names": True, "lambda_paired": 1.0},
     *({"adversarial": name} for name in ("bce", "hinge", "wgan-gp")),
@@ -46,6 +47,8 @@ WITH_OTHERS = [
     ({"norm_affine": "yes"}, {"norm": "instance", "variant": "paper"}),
     ({"dropout": 0.5}, {"residual_blocks": 1}),
     ({"lambda_gp": 1.0}, {"adversarial": "wgan-gp"}),
+    *((option, {"objective": "cut"}) for option in ({"lambda_nce": 2.0}, {"lambda_src": 1.0}, {"nce": "hdce"})),
+    ({"lambda_nce": 1.0}, {"objective": "dclgan"}),
     ({"lambda_paired": 1.0}, {"dataset": "folder", "paired_names": True, "objective": "cut"}),
 ]
 

@@ -51,10 +51,10 @@ def test_more_epochs_resume_as_if_given_from_the_start():
 
 def test_steps_use_the_rates_at_their_first_pair(make_images):
     dataset = make_dataset(make_images(7, 16), 3, seed=0, steps_per_call=2)
-    settings = types.SimpleNamespace(lr=1, lr_discriminator=2, decay_factor=lambda epochs_done: epochs_done)
+    settings = types.SimpleNamespace(lr=1, lr_discriminator=2, decay_factor=lambda epochs_done: epochs_done, epochs=2)
     rates = StepLearningRates(settings, dataset)
     state = TrainState(epoch=1)
-    assert rates.of_next_call(state) == [(1, 2), (1 + 3 / 7, 2 * (1 + 3 / 7))]
+    assert rates.of_next_call(state) == [(1, 2, 1 / 2), (1 + 3 / 7, 2 * (1 + 3 / 7), (1 + 3 / 7) / 2)]
     state.train.pairs_done = 7  # the last step began with pair 6
     assert rates.of_last_step(state) == {"learning_rate": 1 + 6 / 7, "learning_rate_discriminators": 2 * (1 + 6 / 7)}
     settings.lr_discriminator = 1

@@ -23,7 +23,9 @@ def test_undisturbed_run_logs_each_step_once(undisturbed):
 METHODS = {  # beside the options of SETS
     "batch": {"precision": "float16", "lr_discriminator": 2e-3, "weight_decay": 0.01},
     "wgan-gp": {"lr_schedule": "cosine", "upsample": "resize"},
+    "cut": {"paired_share": 0.5},
     "fastcut": {"dropout": 0.3, "ema": 0.9},
+    "dclgan": {"clip_norm": 1.0},
     "bce": {"variant": "paper"},
 }
 
