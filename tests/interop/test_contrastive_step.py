@@ -97,8 +97,8 @@ class Published:
 
 @pytest.mark.parametrize("settings", [{"objective": "cut", "nce": "hdce"}, {"objective": "dclgan"}], ids=str)
 def test_training_step_equals_the_published_objective(torch, settings, make_images, tmp_path):
-    """Take two samples, and a third one that is padding."""
-    torch.manual_seed(1)
+    """Take two samples, and a third one that is padding; for the seed, see `test_training_step.py`."""
+    torch.manual_seed(5)
     options = {"variant": "paper", "filters": 4, "residual_blocks": 1, "discriminator_layers": 2, "image_size": SIDE}
     gan = GAN(SAMPLES + 1, Config.from_settings(precision="float32", **options, **settings))
     names = [*gan.networks.generators], [*gan.networks.discriminators]
