@@ -27,7 +27,7 @@ from cyclegan.interop.torch_networks import TorchNetwork, combined_settings, rea
 
 logger = logging.getLogger("cyclegan.import_torch")
 
-DISCRIMINATORS = "--discriminators"
+DISCRIMINATOR_FILES = "--discriminators"
 MEANING = {
     "G": "G, the generator from X to Y",
     "F": "F, the generator from Y to X",
@@ -45,7 +45,7 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     parser.add_argument("g_a", help="latest_net_G_A.pth, the generator from X to Y")
     parser.add_argument("g_b", nargs="?", help="latest_net_G_B.pth, the generator from Y to X (default: a new one)")
     parser.add_argument(
-        DISCRIMINATORS,
+        DISCRIMINATOR_FILES,
         nargs="+",
         default=[],
         metavar=("D_A", "D_B"),
@@ -55,14 +55,14 @@ def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         parser.parse_args([min(alone)])
     first_flag = next((index for index, part in enumerate(argv) if part.startswith("-")), len(argv))
     own, flags = list(argv[:first_flag]), list(argv[first_flag:])
-    if DISCRIMINATORS in flags:
-        start = flags.index(DISCRIMINATORS)
+    if DISCRIMINATOR_FILES in flags:
+        start = flags.index(DISCRIMINATOR_FILES)
         end = next((i for i in range(start + 1, len(flags)) if flags[i].startswith("-")), len(flags))
         own += flags[start:end]
         del flags[start:end]
     given = parser.parse_args(own)
     if len(given.discriminators) > 2:
-        parser.error(f"{DISCRIMINATORS}: expected at most 2 files")
+        parser.error(f"{DISCRIMINATOR_FILES}: expected at most 2 files")
     d_a, d_b = (*given.discriminators, None, None)[:2]
     files = {"G": given.g_a, "F": given.g_b, "D_Y": d_a, "D_X": d_b}
     return {name: path for name, path in files.items() if path}, flags

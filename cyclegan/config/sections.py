@@ -75,6 +75,10 @@ class NetworkConfig(Section):
         """Pixels by which the sides of the generators' input must be divisible."""
         return 1 << self.halvings
 
+    def width(self, level: int) -> int:
+        """Return the channels behind `level` layers that halve the image: doubled by each, up to 8 times --filters."""
+        return self.filters * min(2**level, 8)
+
     def build_generator(self, blocks: Any, x: tf.Tensor, channels: int) -> tf.Tensor:
         """Append the layers of a generator, made by a `BlockBuilder`: [N, H, W, C] -> [N, H, W, channels]."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import imagecodecs
 import numpy as np
 
-from cyclegan.images.codestreams import JPEG_2000, JPEG_2000_FILE, JPEG_XL, JPEG_XL_FILE, Size, size_of
+from cyclegan.images.codestreams import JPEG_2000, JPEG_2000_FILE, JPEG_XL, JPEG_XL_FILE, CodedSize, size_of
 from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, Metadata, check_size, convert_bands
 from cyclegan.images.pillow_format import pillow_functions, without_single_axis
 
@@ -26,7 +26,7 @@ class CodecReader:
     """Read an image of unsigned values from its compressed bytes."""
 
     def __init__(self, name: str, data: bytes) -> None:
-        size = size_of(data) or Size(0, 0, 0, 0)
+        size = size_of(data) or CodedSize(0, 0, 0, 0)
         check_size(size.width, size.height, size.width * size.height * size.bands * (2 + DECODER_BYTES))
         if size.bits > 16:
             raise ImageError(f"a {name.upper()} file of signed or float values, or more than 16 bits: expected 8 to 16")
@@ -70,7 +70,7 @@ def open_jpeg_2000(file: BinaryIO) -> ImageReader | None:
     if not file.read(len(JPEG_2000_FILE)).startswith((JPEG_2000, JPEG_2000_FILE)):
         return None
     data = _content(file)
-    size = size_of(data) or Size(0, 0, 0, 0)
+    size = size_of(data) or CodedSize(0, 0, 0, 0)
     if size.bits > 8 or size.bands > 4:
         return CodecReader("jpeg2000", data)
     check_size(size.width, size.height, size.width * size.height * 4 * DECODER_BYTES)

@@ -14,7 +14,7 @@ FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7) if kind no
 RATIOS = {1: (1, 1), 2: (12, 10), 3: (4, 3), 4: (3, 2), 5: (16, 9), 6: (5, 4), 7: (2, 1)}
 
 
-class Size(NamedTuple):
+class CodedSize(NamedTuple):
     """Size of a compressed image, all 0 if its header lacks it."""
 
     width: int
@@ -24,7 +24,7 @@ class Size(NamedTuple):
     kind: int = 0  # second byte of the frame header of a JPEG
 
 
-def size_of(data: bytes) -> Size | None:  # noqa: PLR0911  one for each format
+def size_of(data: bytes) -> CodedSize | None:  # noqa: PLR0911  one for each format
     """Return the size of a JPEG, JPEG-LS, JPEG 2000, JPEG XL, WebP or LERC image, `None` for other bytes."""
     try:
         if data.startswith(JPEG):
@@ -33,7 +33,7 @@ def size_of(data: bytes) -> Size | None:  # noqa: PLR0911  one for each format
             return size_of(_content(data))
         if data.startswith(JPEG_2000):  # ITU-T T.800, A.5.1
             right, bottom, left, top = struct.unpack_from(">4I", data, 8)
-            return Size(right - left, bottom - top, struct.unpack_from(">H", data, 40)[0], data[42] + 1)
+            return CodedSize(right - left, bottom - top, struct.unpack_from(">H", data, 40)[0], data[42] + 1)
         if data.startswith(JPEG_XL):
             return _jpeg_xl_size(data)
         if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
@@ -41,9 +41,9 @@ def size_of(data: bytes) -> Size | None:  # noqa: PLR0911  one for each format
         if data.startswith(b"Lerc2 "):
             version = struct.unpack_from("<i", data, 6)[0]
             height, width, depth = struct.unpack_from("<3i", data, 10 + 4 * (version >= 3))
-            return Size(width, height, depth if version >= 4 else 1, 64)
+            return CodedSize(width, height, depth if version >= 4 else 1, 64)
     except (struct.error, IndexError, ValueError):
-        return Size(0, 0, 0, 0)
+        return CodedSize(0, 0, 0, 0)
     return None
 
 
@@ -63,18 +63,18 @@ def _content(data: bytes) -> bytes:
     return data[start:]
 
 
-def _jpeg_size(data: bytes) -> Size:
+def _jpeg_size(data: bytes) -> CodedSize:
     position = 2
     while data[position] == 0xFF:  # a marker segment: ITU-T T.81, B.1.1
         kind = data[position + 1 : position + 2]
         if kind in FRAME_HEADERS:
             bits, height, width, bands = struct.unpack_from(">BHHB", data, position + 4)
-            return Size(width, height, bands, bits, kind[0])
+            return CodedSize(width, height, bands, bits, kind[0])
         position += 1 if kind == b"\xff" else 2 + struct.unpack_from(">H", data, position + 2)[0]
-    return Size(0, 0, 0, 0)
+    return CodedSize(0, 0, 0, 0)
 
 
-def _webp_size(data: bytes) -> Size:
+def _webp_size(data: bytes) -> CodedSize:
     if data[12:16] == b"VP8X":
         width, height = (1 + int.from_bytes(data[start : start + 3], "little") for start in (24, 27))
     elif data[12:16] == b"VP8L":
@@ -82,10 +82,10 @@ def _webp_size(data: bytes) -> Size:
         width, height = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
     else:
         width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
-    return Size(width, height, 4, 8)
+    return CodedSize(width, height, 4, 8)
 
 
-def _jpeg_xl_size(data: bytes) -> Size:
+def _jpeg_xl_size(data: bytes) -> CodedSize:
     """Return the size of a JPEG XL image, by ISO/IEC 18181-1, annex D; gray has three bands, too."""
     number = int.from_bytes(data[2:JPEG_XL_HEADER_BYTES], "little")
 
@@ -114,7 +114,7 @@ def _jpeg_xl_size(data: bytes) -> Size:
             if read(1):
                 read_sides()
             if read(1):  # a preview
-                return Size(0, 0, 0, 0)
+                return CodedSize(0, 0, 0, 0)
             if read(1):  # an animation
                 read_one_of((100, 0), (1000, 0), (1, 10), (1, 30))
                 read_one_of((1, 0), (1001, 0), (1, 8), (1, 10))
@@ -128,4 +128,4 @@ def _jpeg_xl_size(data: bytes) -> Size:
         )
         read(4 * is_float + 1)
         more = read_one_of((0, 0), (1, 0), (2, 4), (1, 12))
-    return Size(width, height, 3 + more, bits)
+    return CodedSize(width, height, 3 + more, bits)

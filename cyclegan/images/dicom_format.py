@@ -18,7 +18,7 @@ from cyclegan.images.codestreams import JPEG, JPEG_2000, size_of
 from cyclegan.images.image import DecodedImage, Header, ImageError, check_size, convert_bands
 from cyclegan.images.value_range import FULL_RANGE, to_values, value_type
 
-MAGIC, MAGIC_OFFSET = b"DICM", 128
+PREFIX, PREFIX_OFFSET = b"DICM", 128
 DEFLATED = b"1.2.840.10008.1.2.1.99"  # a transfer syntax that unpacks to any size
 META_BYTES = 2048  # at the beginning of a file, which name its transfer syntax
 ITEM = b"\xfe\xff\x00\xe0"  # begins a piece of compressed pixels
@@ -116,7 +116,7 @@ def open_image(file: BinaryIO) -> DicomReader | None:
 
 def is_dicom(file: BinaryIO) -> bool:
     """Return whether a file is DICOM."""
-    return file.read(MAGIC_OFFSET + len(MAGIC))[MAGIC_OFFSET:] == MAGIC
+    return file.read(PREFIX_OFFSET + len(PREFIX))[PREFIX_OFFSET:] == PREFIX
 
 
 def _read_dataset(file: BinaryIO, **options: Any) -> Any:

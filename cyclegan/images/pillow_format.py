@@ -41,7 +41,7 @@ PNG_DEPTH_OFFSET = 24  # bytes before the bit depth and the color type
 PNG_HEADER_BYTES = 8 + 25  # the signature and IHDR, which all metadata has to follow
 BMP_COMPRESSION_OFFSET, BMP_RLE = 30, (1, 2)
 MAX_EXIF_BYTES = 65_000  # that a JPEG holds
-MAX_ROUNDING = 1  # level by which sRGB differs from itself after a conversion
+SAME_LEVEL = 1  # level by which sRGB differs from itself after a conversion
 SRGB = ImageCms.createProfile("sRGB")
 
 
@@ -230,7 +230,7 @@ def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | No
     before = Image.fromarray(levels if mode == "RGB" else levels[..., 0])
     after = transform.apply(before)
     change = np.asarray(after).astype(int) - np.asarray(before.convert("RGB"))
-    return transform if np.abs(change).max() > MAX_ROUNDING else None
+    return transform if np.abs(change).max() > SAME_LEVEL else None
 
 
 def profile_name(profile: bytes) -> str:

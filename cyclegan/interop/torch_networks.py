@@ -23,13 +23,13 @@ SAFE_VERSION = (2, 6)  # older versions can execute code of a file in spite of w
 INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 STATE_DICT = "expected a network's state_dict() that torch.save wrote"
 UNETS = {8: "unet_256", 7: "unet_128"}  # by the number of halvings
-DROPOUT = 0.5  # the only rate of the reference
+REFERENCE_DROPOUT = 0.5  # the only rate of the reference
 GENERATOR = "expected latest_net_G_A.pth or the like, a generator of pytorch-CycleGAN-and-pix2pix or of CUT"
 DISCRIMINATOR = "expected latest_net_D_A.pth or the like, a discriminator of pytorch-CycleGAN-and-pix2pix or of CUT"
 BLUR = ".filt"  # end of the names of the constant kernels with which CUT blurs
 # The settings of the numbers of channels of each network: of its input, of its output.
-X, Y = "channels_x", "channels_y"
-CHANNELS = {"G": (X, Y), "F": (Y, X), "D_X": (X,), "D_Y": (Y,)}
+CHANNELS_X, CHANNELS_Y = "channels_x", "channels_y"
+CHANNELS = {"G": (CHANNELS_X, CHANNELS_Y), "F": (CHANNELS_Y, CHANNELS_X), "D_X": (CHANNELS_X,), "D_Y": (CHANNELS_Y,)}
 
 StateDict = dict[str, np.ndarray]
 
@@ -143,7 +143,7 @@ def _find_resnet(state: StateDict) -> tuple[dict[str, Any], list[str], list[str]
     ]
     settings = {
         "generator": f"resnet_{blocks}blocks",
-        "dropout": DROPOUT if dropout else 0.0,
+        "dropout": REFERENCE_DROPOUT if dropout else 0.0,
         "antialias": blurs,
     }
     return settings, [*normalized, f"model.{up[1] + 4}"], normalized

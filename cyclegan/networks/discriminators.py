@@ -13,8 +13,6 @@ from cyclegan.lazy_tensorflow import tf
 if TYPE_CHECKING:
     from cyclegan.networks.blocks import BlockBuilder
 
-MAX_WIDTH = 8  # channels of a layer are at most this many times the number of filters
-
 
 @dataclasses.dataclass(frozen=True)
 class Patch(NetworkConfig):
@@ -45,10 +43,10 @@ class Patch(NetworkConfig):
         """
         from cyclegan.networks.layers import LeakyReLU
 
-        filters, layers = self.filters, self.discriminator_layers
-        x = blocks.blur(LeakyReLU()(blocks.convolve(x, filters, 4, blocks.halving, use_bias=True)))
+        layers = self.discriminator_layers
+        x = blocks.blur(LeakyReLU()(blocks.convolve(x, self.filters, 4, blocks.halving, use_bias=True)))
         for layer in range(1, layers + 1):
-            x = blocks.convolve(x, filters * min(2**layer, MAX_WIDTH), 4, blocks.halving if layer < layers else 1)
+            x = blocks.convolve(x, self.width(layer), 4, blocks.halving if layer < layers else 1)
             x = LeakyReLU()(blocks.normalize(x))
             x = blocks.blur(x) if layer < layers else x
         return blocks.convolve(x, 1, 4, use_bias=True)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from cyclegan.networks.blocks import BlockBuilder
 
 RESNET = re.compile(r"resnet_(\d{1,3})blocks", re.ASCII)
-MAX_WIDTH = 8  # channels of a layer of a U-Net are at most this many times the number of filters
 DROPOUT_DEPTH = 4  # decoder layers of a U-Net from this depth on have dropout
 
 
@@ -94,7 +93,7 @@ class UNet(NetworkConfig):
         from cyclegan.networks.layers import LeakyReLU
 
         relu, depth = tf.keras.layers.ReLU, self.halvings
-        widths = [self.filters * min(2**level, MAX_WIDTH) for level in range(depth)]
+        widths = [self.width(level) for level in range(depth)]
         x = blocks.convolve(x, widths[0], 4, 2, use_bias=blocks.has_biases)
         skips = []
         for width in widths[1:-1]:
