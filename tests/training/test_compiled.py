@@ -188,7 +188,7 @@ COMPILED = {
     "all at once": {**SETS["wgan-gp"], "pool_size": 2, "diffaugment": "color,cutout", "ema": 0.9, "clip_norm": 1.0},
     "no pool, no identity": {"pool_size": 0, "lambda_identity": 0.0, "adversarial": "bce", "weight_decay": 0.1},
     "cut": {"objective": "cut", "antialias": True},
-    "bfloat16": {"precision": "bfloat16", "antialias": True},
+    "bfloat16": {"precision": "bfloat16"},
     "float16": {"precision": "float16"},
 }
 
