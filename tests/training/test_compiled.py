@@ -188,7 +188,7 @@ COMPILED = {
     "all at once": {**SETS["wgan-gp"], "pool_size": 2, "diffaugment": "color,cutout", "ema": 0.9, "clip_norm": 1.0},
     "no pool, no identity": {"pool_size": 0, "lambda_identity": 0.0, "adversarial": "bce", "weight_decay": 0.1},
     "cut": {"objective": "cut", "antialias": True},
-    "bfloat16": {"precision": "bfloat16"},
+    "bfloat16": {"precision": "bfloat16", "antialias": True},
     "float16": {"precision": "float16"},
 }
 
@@ -217,7 +217,7 @@ def test_the_compiled_program_equals_the_plain_step_but_for_rounding(
         assert len(compiled) == (0 if not xla else 1 if replicas == 1 else 2 * replicas)
         outcomes.append(({key: value.numpy() for key, value in metrics.items()}, before, weights(gan)))
     (plain, before, after), (compiled, _, after_compiled) = outcomes
-    bound = 3e-2 if "precision" in COMPILED[name] else 1e-3
+    bound = 5e-2 if "precision" in COMPILED[name] else 1e-3
     for key, values in plain.items():
         np.testing.assert_allclose(compiled[key], values, rtol=bound, atol=1e-6, err_msg=key)
     moved = np.sqrt(sum(np.square(a - b).sum() for a, b in zip(before, after)))
