@@ -64,7 +64,7 @@ class Settings:
         batch = rng.choice([1, 1, 2])
         flags = ["--filters", "1", "--no_peak", "--image_size", "16", *_choose(rng, COMMON), *_dependent(rng)]
         flags += ["--devices", str(devices)] if devices > 1 else []
-        flags += ["--start_timeout", "600"] if workers > 1 else []
+        flags += ["--start_timeout", "120"] if workers > 1 else []
         flags += ["--batch_size", str(batch), "--epochs", str(rng.randint(5, 10)), "--seed", str(rng.randrange(2**32))]
         images = {name: rng.randint(16, 32) * batch * devices * workers for name in ("trainA", "trainB")}
         return cls(flags, workers, devices, {**images, **{name: rng.randint(5, 9) for name in ("testA", "testB")}})
