@@ -115,7 +115,8 @@ class Start:
         """Disturb all workers or, with several, one of them by one of the `FAULTS`."""
         targets = self.processes if rng.random() < 0.5 else [rng.choice(self.processes)]
         if len(self.processes) > 1 and fault != "SIGUSR1":
-            self.allowed |= {1, 128 + signal.SIGTERM}  # the others lose a worker, or stop with it as if by SIGTERM
+            # The others lose a worker, miss it at the start, or stop with it as if by SIGTERM.
+            self.allowed |= {1, 2, 128 + signal.SIGTERM}
         if fault.startswith("full disk"):
             self.allowed |= {1, 2}
             self._limit_files(rng.choice(FULL_BYTES))
