@@ -166,7 +166,7 @@ def _write_deep_png(path: pathlib.Path, bands: np.ndarray, metadata: Metadata) -
     encoded, other = imagecodecs.png_encode(np.ascontiguousarray(without_single_axis(bands))), io.BytesIO()
     Image.new("L", (1, 1)).save(other, "png", **_save_options("png", metadata))
     chunks = other.getvalue()[PNG_HEADER_BYTES : other.getvalue().rindex(b"IDAT") - 4]
-    path.write_bytes(encoded[:PNG_HEADER_BYTES] + chunks + encoded[PNG_HEADER_BYTES:])
+    path.write_bytes(b"".join([encoded[:PNG_HEADER_BYTES], chunks, encoded[PNG_HEADER_BYTES:]]))
 
 
 def without_single_axis(bands: np.ndarray) -> np.ndarray:

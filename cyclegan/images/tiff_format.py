@@ -85,7 +85,8 @@ class TiffReader:
             raise ImageError("a damaged TIFF file: truncated, it has no page")
         page = pages[0]
         assert isinstance(page, tifffile.TiffPage)  # the first page is never a `TiffFrame`
-        self._file, self._page, self._pages = file, page, pages
+        self._file, self._page = file, page
+        self._pages: Any = pages  # all of them `TiffPage`
         self._by_libtiff = page.compression in OF_LIBTIFF or (
             page.photometric == PHOTOMETRIC.YCBCR
             and page.compression not in CODESTREAMS
