@@ -124,7 +124,8 @@ def _make_parser(settings: Mapping[str, Setting]) -> ArgumentParser:
     parser = ArgumentParser(
         description="Train a CycleGAN between two unpaired sets of images, on every GPU there is.",
         epilog="The same command again resumes the run."
-        f" CUDA_VISIBLE_DEVICES=0,1,2 {terminal.command('train')} uses three GPUs.",
+        f" CUDA_VISIBLE_DEVICES=0,1,2 {terminal.command('train')} uses three GPUs."
+        " Other objectives, networks and schedules have flags of their own: add --help to their flag.",
         argument_default=argparse.SUPPRESS,
         add_help=False,
     )
