@@ -38,10 +38,10 @@ def flag(
         default: Default value, which the help shows if its text does not name one.
         on_resume: `FREE`, `WARN` or `FIXED`.
         derive: Function that derives the default from all other settings, given by name.
-        least: Smallest number; `unit` explains it in an error.
+        least: Smallest number; the error for a smaller one names it.
         below: Number that the setting must not reach.
         positive: Whether 0 is refused.
-        unit: Name of what is counted.
+        unit: Unit of the setting, such as "pixels"; errors name it.
         argument: Further arguments of `ArgumentParser.add_argument`.
     """
     expected = f"a finite number {'above 0' if positive else f'of at least {least}'}"

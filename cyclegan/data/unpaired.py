@@ -67,7 +67,7 @@ class UnpairedDataset:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether the sampler pairs partners, so that the batches have a fourth array."""
+        """Whether batches have a fourth array, which tells whether x and y are a pair."""
         return self.sampler.partners is not None
 
     @property

@@ -21,7 +21,7 @@ BLOCK_VALUES = 500_000  # converted at a time, so that intermediate results take
 
 
 class ImageError(ValueError):
-    """A file that cannot be used as an image. The text names its format or what is wrong; it is never a library's."""
+    """A file that cannot be used as an image. The text names the format or the fault, in this project's own words."""
 
 
 class Metadata(NamedTuple):
@@ -99,7 +99,7 @@ class ImageReader(Protocol):
         """
 
     def has_more_frames(self, channels: int) -> bool:
-        """Return whether the file has frames or pages besides those that `read` returns."""
+        """Return whether the file has frames or pages that `read` leaves out."""
 
 
 Open = Callable[[BinaryIO], Optional[ImageReader]]  # returns the reader of a file; `None` if it has another format

@@ -146,7 +146,7 @@ def _write(
 
 
 def _save_options(name: str, metadata: Metadata) -> dict[str, Any]:
-    """Return the options of `Image.save` for metadata; Pillow ignores those that a format does not have."""
+    """Return the options of `Image.save` for metadata; Pillow ignores options that a format does not know."""
     options: dict[str, Any] = {"icc_profile": metadata.profile, "xmp": metadata.xmp}
     if name == "png" and metadata.xmp:
         options["pnginfo"] = PngImagePlugin.PngInfo()

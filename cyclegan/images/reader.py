@@ -79,7 +79,7 @@ def decode_with_header(source: Source, channels: int, any_type: bool) -> tuple[H
 
 
 def _stretch(pixels: np.ndarray, highest: int) -> np.ndarray:
-    """Return pixels of which the highest level is that of their type."""
+    """Return the pixels, scaled so that the highest level becomes the maximum of their type."""
     stretched = np.empty_like(pixels)
     for rows in row_blocks(pixels.shape):
         stretched[rows] = np.rint(pixels[rows].clip(0, highest) * (np.iinfo(pixels.dtype).max / highest))

@@ -271,7 +271,7 @@ def combined_settings(networks: Mapping[str, TorchNetwork]) -> dict[str, tuple[A
             if value != expected:
                 raise UserError(
                     f"{network.path} has {name} {value}; expected {expected}, as {path} has: G_B reverses G_A, D_A"
-                    " takes the output of G_A, D_B that of G_B; without a file, a network begins with random weights"
+                    " sees the output of G_A, and D_B the output of G_B; a network without a file begins anew"
                 )
     return combined
 

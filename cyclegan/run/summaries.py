@@ -50,7 +50,7 @@ class SummaryWriter:
         self._trackers, self._descriptions = trackers, descriptions or {}
         self._log = metrics_log.MetricsLog(self.folder / "metrics.jsonl")
         self._events: dict[str, tf.summary.SummaryWriter] = {}  # by split; empty if the files must be written anew
-        self._grids: list[tuple[int, pathlib.Path]] = []  # those that the events lack
+        self._grids: list[tuple[int, pathlib.Path]] = []  # grids that the events do not hold yet
         self._is_failing = False
 
     @property
