@@ -225,13 +225,17 @@ def until(condition, seconds=5):
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_request_to_stop_is_reported_once(signum, caplog):
-    with Signals() as signals:
-        assert signals.stop_signal == 0 and signals.save_requested is False
-        send(signum)
-        assert until(lambda: signals.stop_signal == signum and caplog.messages)
-        send(signal.SIGTERM)  # a second `kill` changes nothing
-        send(signal.SIGUSR1)
-        assert until(lambda: signals.save_requested)  # so the second `kill` has been received, too
+    before = signal.signal(signum, signal.default_int_handler)  # the tests may run under `nohup`
+    try:
+        with Signals() as signals:
+            assert signals.stop_signal == 0 and signals.save_requested is False
+            send(signum)
+            assert until(lambda: signals.stop_signal == signum and caplog.messages)
+            send(signal.SIGTERM)  # a second `kill` changes nothing
+            send(signal.SIGUSR1)
+            assert until(lambda: signals.save_requested)  # so the second `kill` has been received, too
+    finally:
+        signal.signal(signum, before)
     assert signals.stop_signal == signum
     (text,) = caplog.messages
     key = "Ctrl-C again" if signum == signal.SIGINT else "Ctrl-C"  # only that stops at once
