@@ -11,6 +11,7 @@ from typing import NoReturn, Union
 
 import numpy as np
 
+from cyclegan.config.data import DataConfig
 from cyclegan.data import loading
 from cyclegan.data.loading import ImageFiles
 from cyclegan.errors import UserError, counted, printable
@@ -53,11 +54,11 @@ def expand(
     folder: str | os.PathLike[str],
     files: Sequence[Name],
     channels: int,
-    stacks: str = "all",
+    data: DataConfig,
     bars: bool = False,
     skip_unreadable: bool = False,
 ) -> list[Name]:
-    """Return the images of files, whose paths are relative to a folder: with `stacks` "all", all images of each file.
+    """Return the images of files, whose paths are relative to a folder: with --stacks all, all images of each file.
 
     With `skip_unreadable`, a file that cannot be read counts as one image.
     """
@@ -69,13 +70,13 @@ def expand(
             if isinstance(name, str):
                 path = os.path.join(folder, name)
                 with loading.naming_image(path, "", index):
-                    counts[index] = reader.count(path, channels)
+                    counts[index] = reader.count(path, channels, data.slice_axis)
 
-    if stacks == "all":
+    if data.stacks == "all":
         loading.for_each_image({"": files}, count, "Counting images", bars)
     images: list[Name] = []
     for name, number in zip(files, counts):
-        images += [name] if number == 1 else [Slice(f"{name}", i) for i in range(number)]
+        images += [name] if number == 1 else [Slice(f"{name}", i, data.slice_axis) for i in range(number)]
     return images
 
 
@@ -223,7 +224,7 @@ def stem(path: str) -> str:
     The extension is never a number: 1.2.840.113619 is a DICOM identifier.
     """
     name, bracket, number = path.rpartition("[") if path.endswith("]") else (path, "", "")
-    without, extension = os.path.splitext(name)
+    without, extension = os.path.splitext(name[:-3] if name.endswith(".nii.gz") else name)
     return path if extension[1:].isdigit() else without + bracket + number
 
 
