@@ -28,6 +28,7 @@ class FileTask:
     name: str  # path relative to the folder or pattern
     source: str
     target: pathlib.Path
+    images: int = 0  # of the source: pages, slices or frames; 0 if their number is not known
 
 
 def plan_tasks(source: str, target: str, format: str | None) -> tuple[list[FileTask], pathlib.Path]:
@@ -136,15 +137,15 @@ def refuse_formats(
     for task in tasks:
         wanted = format or formats.format_of(task.target) or ""
         reason = ""
-        if wanted == "dicom" and strip_metadata:
-            reason = "--strip_metadata leaves the tags of DICOM files: expected --format tiff or png"
+        if wanted in ("dicom", "nifti") and strip_metadata:
+            reason = f"--strip_metadata leaves the header of {wanted} files: expected --format tiff or png"
         elif wanted == "dicom" and channels != 1:
             reason = f"a DICOM copy has 1 channel, not {channels}: expected --format tiff or png"
-        elif wanted == "dicom" and formats.format_of(task.source) not in (None, "dicom"):
-            reason = "expected a DICOM file as original, or --format tiff"
-        elif formats.FORMATS[wanted].write is None and wanted != "dicom":
+        elif wanted in ("dicom", "nifti") and formats.format_of(task.source) not in (None, wanted):
+            reason = f"expected a {wanted.upper()} file as original, or --format tiff"
+        elif formats.FORMATS[wanted].write is None and wanted not in ("dicom", "nifti"):
             reason = f"{wanted} files are only read: expected --format jpeg or png"
-        elif channels not in (1, 3) and wanted != "tiff":
+        elif channels not in (1, 3) and not formats.FORMATS[wanted].any_values:
             reason = f"{channels} channels don't fit into {wanted}; expected --format tiff"
         elif value_range and not formats.holds(wanted, value_type(value_range)):
             reason = (
