@@ -138,7 +138,7 @@ def refuse_formats(
         wanted = format or formats.format_of(task.target) or ""
         reason = ""
         if wanted in ("dicom", "nifti") and strip_metadata:
-            reason = f"--strip_metadata leaves the header of {wanted} files: expected --format tiff or png"
+            reason = f"--strip_metadata leaves the tags of {wanted.upper()} files: expected --format tiff or png"
         elif wanted == "dicom" and channels != 1:
             reason = f"a DICOM copy has 1 channel, not {channels}: expected --format tiff or png"
         elif wanted in ("dicom", "nifti") and formats.format_of(task.source) not in (None, wanted):
