@@ -22,7 +22,7 @@ from cyclegan.images.value_range import to_depth, to_levels
 from cyclegan.whole_file import open_regular
 
 PARALLEL_PIXELS = 25_000_000  # larger images are decoded one at a time, to bound the memory
-MAX_OPENED = 16  # files with several images that stay open
+MAX_OPENED = 64  # files with several images that stay open
 MAX_KEPT_BYTES = 2_000_000_000  # of images that their readers keep; the newest file may have more
 _large_image_lock = threading.Lock()
 

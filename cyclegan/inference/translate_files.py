@@ -34,6 +34,7 @@ from cyclegan.inference.model import Model, load_on_devices
 from cyclegan.run import html_report
 
 MAX_PIXELS = 50_000_000  # of all images in memory at the same time, unless one batch has more
+STACK_SHARE = 4  # times as many pixels may lie in volumes that are unpacked; see `reader.MAX_KEPT_BYTES`
 MAX_SIDE = 512  # longer side of an image of the page in pixels
 
 # Height and width in pixels, whether it has 16 bits, the number of a file of several images; `None` if unreadable.
@@ -226,8 +227,10 @@ class _FileTranslator:
         except Exception:  # `translate` reports it
             return None, 0, task
         height, width = self._size[::-1] if self._size else (facts.height, facts.width)
-        alone = task.number if self._is_stack(task) else 0
-        return (height, width, facts.deep or any(self._ranges), alone), facts.height * facts.width, task
+        alone, pixels = 0, facts.height * facts.width
+        if self._is_stack(task):  # so many files are read at a time that all of them are kept, if they are unpacked
+            alone, pixels = task.number, pixels * max(1, task.images // STACK_SHARE)
+        return (height, width, facts.deep or any(self._ranges), alone), pixels, task
 
     def _format_of(self, task: FileTask) -> str:
         return self._format or formats.format_of(task.target) or ""
