@@ -51,10 +51,10 @@ class NetworkConfig(Section):
     """normalization of the discriminators. same: as --norm says; spectral: each kernel is divided by its largest
     singular value"""
     norm_affine: Literal["auto", "yes", "no"] = flag(
-        "yes", derive=lambda settings: "no" if settings["variant"] == "paper" else "yes"
+        "yes", derive=lambda given: "yes" if (given["variant"], given["objective"]) == ("keras", "cyclegan") else "no"
     )
-    """whether instance normalizations (--norm instance) learn scales and offsets; auto: with --variant keras (default:
-    auto)"""
+    """whether instance normalizations (--norm instance) learn scales and offsets; auto: with --variant keras and
+    --objective cyclegan (default: auto)"""
     upsample: Literal["transpose", "resize"] = flag("transpose")
     """upsampling in the generators. transpose: transposed convolutions; resize: nearest neighbours and a convolution"""
     antialias: bool = flag(False)

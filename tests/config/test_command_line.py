@@ -54,7 +54,7 @@ def test_config_file_gives_the_same_training(saved):
         ("--residual_blocks 3", {"generator": "resnet_3blocks"}),
         ("--generator unet_256", {"generator": "unet_256"}),
         ("--variant paper", {"norm_affine": "no", "epsilon": 1e-8}),
-        ("--objective cut", {"pool_size": 0}),
+        ("--objective cut", {"pool_size": 0, "norm_affine": "no"}),
         ("--dataset stripes", {"image_size": 256, "filters": 64, "residual_blocks": 9, "lr": 2e-4, "load_size": 256}),
     ],
 )
