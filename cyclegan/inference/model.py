@@ -81,7 +81,7 @@ class Model:
         networks = {network.name: network for network in self.generators.values()}
         self._checkpoints = CheckpointManager(self.path / "checkpoints", networks)
         self.restore(checkpoint)
-        if not saved.imported and not self.train_state.step:
+        if not (saved.imported or self.config.run.init_from or self.train_state.step):
             logger.warning(
                 f"{self.checkpoint} is from before the first step of training, so its networks are random;"
                 " expected a later one"
