@@ -44,7 +44,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "demo": {"dataset": "stripes", "epochs": 5, "plot_every": 1, "output_dir": os.path.join("runs", "demo")},
 }
 WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
-NEGATIVE_RANGE = re.compile(r"-[\d.].*:")  # LO:HI with a negative LO
+NEGATIVE_RANGE = re.compile(r"-[\d.].*[:e]")  # LO:HI with a negative LO; also -1e9
 
 
 class ArgumentParser(argparse.ArgumentParser):

@@ -139,7 +139,7 @@ class Model:
         if isinstance(image, np.ndarray):
             return conversions.like_array(image, self.translate(direction, conversions.as_batch(image, channels, size)))
         ranges = self.value_ranges(direction)
-        decoded = conversions.resize(conversions.decode(image, channels, ranges), size)
+        decoded = conversions.resize(conversions.decode(image, channels, ranges, self.config.data.nodata), size)
         (translated,) = self.translate(direction, decoded.pixels[None])
         return conversions.to_pillow(conversions.with_pixels(decoded, translated), ranges)
 
