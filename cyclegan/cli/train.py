@@ -20,7 +20,7 @@ from cyclegan.run.trackers import check_packages
 
 logger = logging.getLogger("cyclegan.train")
 
-WARMUP = 200  # steps of discriminators that begin with random weights beside generators that do not
+WARMUP = 500  # steps of discriminators that begin with random weights beside generators that do not
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:

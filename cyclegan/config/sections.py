@@ -177,7 +177,7 @@ class OptimizationConfig(Section):
     generator_steps: int = flag(1, WARN, least=1, metavar="N")
     """updates of the generators for --discriminator_steps updates of the discriminators"""
     discriminator_warmup: int = flag(0, WARN, metavar="N")
-    """first N steps of a run, which update only the discriminators (default: 0; 200 if --init_from has a
+    """first N steps of a run, which update only the discriminators (default: 0; 500 if --init_from has a
     generator without its discriminator)"""
     ema: float = flag(0.0, below=1)
     """decay of the moving average (EMA) of the generators' weights, used for all but training; 0 is off"""

@@ -159,7 +159,7 @@ def test_a_run_begins_with_files_of_pytorch(begin, tmp_path, monkeypatch, caplog
     monkeypatch.setattr(torch_networks, "load_state_dict", files.__getitem__)
     new, config = restored(begin("--init_from", folder, "--dropout", "0.1"))
     assert config.optimization.discriminator_warmup == train.WARMUP and config.networks.dropout == 0.1
-    assert "D_X begins with random weights\nThe first 200 steps update only" in "\n".join(caplog.messages)
+    assert "D_X begins with random weights\nThe first 500 steps update only" in "\n".join(caplog.messages)
     imported = import_torch.main([*files][:2] + ["--image_size", "32", "--output_dir", str(tmp_path / "imported")])
     assert_equal(new, restored(imported)[0], ["G", "F"])
     assert torch_networks.find_files(str(folder / "5_net_G_A.pth")) == {"G": str(folder / "5_net_G_A.pth")}
