@@ -71,7 +71,8 @@ def to_levels(values: np.ndarray, value_range: ValueRange, nodata: float | None 
     levels = np.empty(values.shape, np.uint16)
     for rows in row_blocks(values.shape):
         scaled = (values[rows].astype(np.float64) - low) * (HIGHEST / (high - low))
-        scaled[is_missing(values[rows], nodata)] = 0
+        if nodata is not None or values.dtype.kind == "f":
+            scaled[is_missing(values[rows], nodata)] = 0
         levels[rows] = np.rint(np.clip(scaled, 0, HIGHEST))
     return levels
 
