@@ -158,5 +158,8 @@ def test_types_of_arguments():
     for text in ("", "0", "-1", "1.5", "1e3", "1٣"):
         with pytest.raises(argparse.ArgumentTypeError, match="expected a whole number of at least 1"):
             count(text)
-    given = ["--value_range_x", "-1000:2000", "-.5:5", "-5", "--size", "a:b"]
-    assert protect_ranges(given) == ["--value_range_x", " -1000:2000", " -.5:5", "-5", "--size", "a:b"]
+    given = ["--value_range_x", "-1000:2000", "-.5:5", "-5", "-3.4e+38", "--size", "a:b"]
+    assert protect_ranges(given) == ["--value_range_x", " -1000:2000", " -.5:5", "-5", " -3.4e+38", "--size", "a:b"]
+    assert [parse_args(["--nodata", text]).data.nodata for text in ("-9999", "-3.4e38")] == [-9999, -3.4e38]
+    with pytest.raises(UserError, match="--nodata nan: expected a finite number"):
+        parse_args(["--nodata", "nan"])
