@@ -57,6 +57,7 @@ MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 PHOTOMETRICS = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.RGB, PHOTOMETRIC.PALETTE, *COLORS)
 LERC_PARAMETERS = 50674
 MAX_PAGES = 1_000_000  # that an OME text may promise
+GDAL_NODATA = 42113
 REDUCED_OR_MASK = 1 | 4  # kinds of pages that belong to another page
 LEADING_AXES = re.compile(r"(\w*?)(?:S?YX|YXS)")  # axes in front of those of a page
 # Tags of GeoTIFF, with the keys of the coordinate system.
@@ -220,6 +221,9 @@ class TiffReader(ImageReader):
     def _metadata(self) -> Metadata:
         tags, description = self._page.tags, self._page.description
         metadata = Metadata(self._profile)
+        if self._page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB) and self._page.bitspersample >= 8:
+            with contextlib.suppress(TypeError, ValueError):  # missing or damaged
+                metadata = metadata._replace(nodata=float(tags.valueof(GDAL_NODATA)))
         with contextlib.suppress(TypeError, ValueError, ZeroDivisionError):  # missing or damaged
             x, y = (operator.truediv(*tags.valueof(code)) for code in (Tag.XResolution, Tag.YResolution))
             unit = tags.valueof(Tag.ResolutionUnit, default=2)
@@ -393,6 +397,8 @@ def _save(
     tags = [(*tag, True) for tag in metadata.tags]
     if metadata.xmp:
         tags.append((Tag.XMLPacket, 1, len(metadata.xmp), metadata.xmp, True))
+    if metadata.nodata is not None:
+        tags.append((GDAL_NODATA, 2, 0, repr(metadata.nodata).removesuffix(".0"), True))
     tifffile.imwrite(
         path,
         data,

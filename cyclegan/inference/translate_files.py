@@ -26,7 +26,7 @@ from cyclegan.errors import UserError, printable
 from cyclegan.images import dicom_format, formats, geometry, reader
 from cyclegan.images.image import DecodedImage, ImageError, Metadata, visible
 from cyclegan.images.reader import Slice, Source
-from cyclegan.images.value_range import image_to_values, to_depth
+from cyclegan.images.value_range import image_to_values, restore_nodata, to_depth
 from cyclegan.inference import conversions, file_plan
 from cyclegan.inference.conversions import Path, Size
 from cyclegan.inference.file_plan import PAGE_FOLDER, FileTask
@@ -91,6 +91,7 @@ def translate(  # noqa: PLR0913  the public API
     strip_metadata: bool = False,
     stacks: Literal["first", "all"] | None = None,
     slice_axis: int | None = None,
+    nodata: float | None = None,
 ) -> Report:
     """Translate image files.
 
@@ -111,6 +112,7 @@ def translate(  # noqa: PLR0913  the public API
         stacks: "all" to translate all images of a file into a file of as many, "first" to translate the first one; by
             default as the run was trained. Of NIfTI files, always all are.
         slice_axis: Axis along which the slices of volumes lie; by default as the run was trained.
+        nodata: Value of pixels without data in TIFF files that name none; by default --nodata of the run.
 
     Returns:
         The report. It names each file that cannot be read or written; the other files are translated.
@@ -140,7 +142,7 @@ def translate(  # noqa: PLR0913  the public API
     tasks, refused = file_plan.refuse_formats(tasks, format, channels, value_range, strip_metadata)
     data = _with_stacks(models[0].config.data, stacks, slice_axis)
     translator = _FileTranslator(
-        models, direction, size, format, folder if html else None, strip_metadata, data, batch_size
+        models, direction, size, format, folder if html else None, strip_metadata, data, batch_size, nodata
     )
     report = Report(skipped=len(planned) - len(tasks) - len(refused), failed=refused)
     title = " to ".join(DIRECTIONS[direction])
@@ -198,7 +200,7 @@ def make_batches(
 class _FileTranslator:
     """Read, translate and write batches of files with models, one for each device, that several threads share."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  its parts are those of the request
         self,
         models: Sequence[Model],
         direction: str,
@@ -208,10 +210,12 @@ class _FileTranslator:
         strip_metadata: bool,
         data: DataConfig,
         batch_size: int,
+        nodata: float | None,
     ) -> None:
         self._model, self._direction, self._size, self._format, self._page = models[0], direction, size, format, page
         self._channels, self._ranges = models[0].channels(direction)[0], models[0].value_ranges(direction)
         self._strip_metadata, self._data, self._batch_size = strip_metadata, data, batch_size
+        self._nodata = data.nodata if nodata is None else nodata
         self.bar = tqdm.tqdm(disable=True)  # shows how many images of a file are done
         self._idle: queue.Queue[Model] = queue.Queue()
         for model in models:
@@ -288,7 +292,8 @@ class _FileTranslator:
         self._report(report, task, *shown, count=count)
 
     def _read(self, source: Source) -> DecodedImage:
-        return conversions.resize(conversions.read(source, self._channels, self._ranges), self._size)
+        image = conversions.read(source, self._channels, self._ranges, self._nodata)
+        return conversions.resize(image, self._size)
 
     def _generate(self, images: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray | None]]:
         """Return the translation and, for a page, the cycle image of each image, with a model that is idle."""
@@ -304,11 +309,12 @@ class _FileTranslator:
         """Return a translation with the values of the range of its domain, and the metadata of its original."""
         image, value_range = conversions.with_pixels(original, output), self._ranges[1]
         if self._strip_metadata:
-            image = dataclasses.replace(image, metadata=Metadata(image.metadata.profile))
+            kept = Metadata(image.metadata.profile, nodata=image.metadata.nodata)
+            image = dataclasses.replace(image, metadata=kept)
+        any_values = formats.FORMATS[self._format_of(task)].any_values
         if value_range:
-            any_values = formats.FORMATS[self._format_of(task)].any_values
-            image = image_to_values(image, value_range, image.fractional and any_values)
-        return image
+            image = image_to_values(image, value_range, floats=any_values)
+        return restore_nodata(image) if any_values else image
 
     def _write(
         self, report: Report, task: FileTask, original: DecodedImage, output: np.ndarray, cycle: np.ndarray | None

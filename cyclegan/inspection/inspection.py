@@ -28,7 +28,7 @@ from cyclegan.inspection.findings import Finding
 
 FLAGS = (  # settings that an inspection takes from training
     *("preprocess", "image_size", "image_width", "load_size"),
-    *("channels_x", "channels_y", "value_range_x", "value_range_y", "stacks", "slice_axis"),
+    *("channels_x", "channels_y", "value_range_x", "value_range_y", "nodata", "stacks", "slice_axis"),
 )
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
@@ -67,6 +67,7 @@ class Inspection:
     findings: Sequence[Finding]  # most serious first
     notes: Sequence[str]  # remarks for the user
     sources: Sequence[Source]  # the images
+    nodata: float | None = None  # value of pixels without data, in files that name none
 
 
 def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bars: bool = False) -> Inspection:
@@ -101,7 +102,7 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
             if isinstance(source := sources[index], str):
                 with contextlib.suppress(*(ImageError,) * (data.stacks == "first")):
                     counts[index] = reader.count(source, channels[domain], data.slice_axis)
-            measures[index] = measure(source, channels[domain], value_ranges[domain])
+            measures[index] = measure(source, channels[domain], value_ranges[domain], data.nodata)
         except Exception as error:  # the libraries raise almost anything for a damaged file
             reasons[index] = printable(loading.describe_error(error))
 
@@ -117,8 +118,9 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     ]
     kinds = _find(data, multiple, names, splits, measures, reasons)
     kept = [finding for finding in (*kinds, Finding(findings.NARROW_VALUES, [], note=narrow)) if finding.count]
+    remarks = [*notes, *stacks, *measured]
     return Inspection(
-        folder, channels, value_ranges, names, splits, measures, kept, [*notes, *stacks, *measured], sources
+        *(folder, channels, value_ranges, names, splits, measures, kept, remarks, sources), nodata=data.nodata
     )
 
 
@@ -172,11 +174,11 @@ def _rarer_color(domains: np.ndarray, colored: np.ndarray, indices: np.ndarray) 
     return indices[colored == are_few[domains]]
 
 
-def measure(source: Source, channels: int, value_range: ValueRange | None = None) -> tuple:
+def measure(source: Source, channels: int, value_range: ValueRange | None = None, nodata: float | None = None) -> tuple:
     """Decode an image (see `reader.decode` for the arguments and errors); return its `MEASURES`."""
     import imagehash  # slow to import
 
-    header, decoded = reader.decode_with_header(source, channels, any_type=value_range is not None)
+    header, decoded = reader.decode_with_header(source, channels, value_range is not None, nodata)
     pixels = image_to_levels(decoded, value_range).pixels if value_range else decoded.pixels
     mean, deviation, spread = _colors(visible(pixels))
     reduced = thumbnail(pixels, THUMBNAIL)

@@ -43,7 +43,9 @@ def test_a_nifti_volume_keeps_affine_header_and_type(tmp_path, ending, axis):
 
 def test_types_hold_the_values(tmp_path):
     small = np.random.default_rng(0).integers(0, 255, (6, 7, 8)).astype(np.uint8)
-    for name, values in (("a", small), ("b", CT), ("c", CT.astype(np.float32)), ("d", small.astype(np.float64))):
+    masked = CT.astype(np.float32)
+    masked[:5, 3:] = np.nan  # outside of the brain
+    for name, values in (("a", small), ("b", CT), ("c", masked), ("d", small.astype(np.float64))):
         nifti(tmp_path / "in" / f"{name}.nii", values)
     model = SameImage(value_range_x="-1000:2000", value_range_y="0:1")
     assert translate(model, tmp_path / "in", tmp_path / "out").done == 4
