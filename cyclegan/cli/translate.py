@@ -53,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         bars=True,
         skip_existing=arguments.skip_existing,
         strip_metadata=arguments.strip_metadata,
+        masks=arguments.masks,
     )
     speed = f"{report.done / report.seconds:.3g} images/s"
     logger.info(
@@ -100,6 +101,11 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--skip_existing", action="store_true", help="leave existing files and translate the others, as after a stop"
     )
     parser.add_argument("--strip_metadata", action="store_true", help="write files without EXIF, XMP and place")
+    parser.add_argument(
+        "--masks",
+        metavar="DIR",
+        help="folder with a mask of each image's name; where it is black, the translation is the original",
+    )
     parser.add_argument("--html", action="store_true", help="write index.html, a page that shows the results")
     parser.add_argument(
         "--batch_size", type=count, default=8, help="images of one size at a time (default: %(default)s)"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from cyclegan.config.fields import WARN, flag
 from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
-from cyclegan.methods.objective import CHANGES, ERRORS, Generated, Objective, PairedSettings
+from cyclegan.methods.objective import CHANGES, ERRORS, NO_MASKS, Generated, Masks, Objective, PairedSettings
 from cyclegan.methods.randomness import Noise
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class CycleGANObjective(Objective):
         weight: tf.Tensor,
         noise: Noise | None = None,
         progress: tf.Tensor | float = 1.0,
+        masks: Masks = NO_MASKS,
     ) -> Generated:
         """Translate there and back, and to the own domain; return the cycle, structural and identity losses."""
         G, F, training = networks.generators["G"], networks.generators["F"], noise is not None
@@ -73,14 +74,20 @@ class CycleGANObjective(Objective):
         else:
             fake_y, fake_x = networks.apply(G, x, training), networks.apply(F, y, training)
             same_x, same_y = x, y
+        of_x, of_y = masks
+        fake_y, same_x = (losses.compose(of_x, output, x) for output in (fake_y, same_x))
+        fake_x, same_y = (losses.compose(of_y, output, y) for output in (fake_x, same_y))
         cycle_x, cycle_y = networks.apply(F, fake_y, training), networks.apply(G, fake_x, training)
+        cycle_x, cycle_y = losses.compose(of_x, cycle_x, x), losses.compose(of_y, cycle_y, y)
         parts = {
             **self._losses("loss_G", y, cycle_y, same_y, weight),
             **self._losses("loss_F", x, cycle_x, same_x, weight),
         }
         others = (cycle_x, cycle_y, same_x, same_y, fake_y, fake_x, fake_y, fake_x)
         compared = {name: ((x, y)[i % 2], others[i]) for i, name in enumerate((*ERRORS, *CHANGES))}
-        return Generated((y, x), (fake_y, fake_x), parts, compared)
+        reals = losses.hide(of_y, y), losses.hide(of_x, x)
+        fakes = losses.hide(of_x, fake_y), losses.hide(of_y, fake_x)
+        return Generated(reals, fakes, parts, compared)
 
     def _losses(
         self, network: str, real: tf.Tensor, cycle: tf.Tensor, same: tf.Tensor, weight: tf.Tensor

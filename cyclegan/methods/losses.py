@@ -35,6 +35,16 @@ def correlation(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(mean_per_sample(a * b), deviations)
 
 
+def compose(mask: tf.Tensor | None, output: tf.Tensor, original: tf.Tensor) -> tf.Tensor:
+    """Return the output inside a mask, bool [N, H, W, 1], and the original outside; without a mask, the output."""
+    return output if mask is None else tf.where(mask, output, original)
+
+
+def hide(mask: tf.Tensor | None, images: tf.Tensor) -> tf.Tensor:
+    """Return images whose pixels outside of a mask, bool [N, H, W, 1], are 0, a medium gray."""
+    return compose(mask, images, tf.zeros_like(images)) if mask is not None else images
+
+
 # Embeddings of patches, unit vectors [N, P, D]: queries of the translation, which get gradients, and keys of the
 # original, which get none. Query i and key i belong to the same position.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Optional
 
 from cyclegan.config.fields import WARN, flag
 from cyclegan.config.sections import ObjectiveConfig
@@ -37,6 +37,9 @@ DESCRIPTIONS = {
     "src": "Rises while the heads learn to tell patches apart, then falls as G keeps which ones resemble each other.",
 }
 
+Masks = tuple[Optional["tf.Tensor"], Optional["tf.Tensor"]]  # of x and of y, bool [N, H, W, 1]
+NO_MASKS: Masks = (None, None)
+
 FLOAT16_GRADIENT_SCALE = 2.0**10  # factor on the gradients inside of a penalty, which are too small for float16
 
 
@@ -52,8 +55,9 @@ class Generated(NamedTuple):
     """Outputs of the generators in a step.
 
     Attributes:
-        reals: Real images of the domain of each pair of adversaries, float32 [N, H, W, C] in [-1, 1].
-        fakes: Translations to the same domains.
+        reals: Real images of the domain of each pair of adversaries, float32 [N, H, W, C] in [-1, 1], as the
+            discriminators see them: with masks, 0 outside.
+        fakes: Translations to the same domains, as the discriminators see them.
         losses: Losses of the generators that need no discriminator, by name.
         compared: In validation, the two images to compare for each name in `Objective.test_names`.
     """
@@ -132,6 +136,7 @@ class Objective(abc.ABC):
         weight: tf.Tensor,
         noise: Noise | None = None,
         progress: tf.Tensor | float = 1.0,
+        masks: Masks = NO_MASKS,
     ) -> Generated:
         """Run the generators' part of a step, up to the fakes.
 
@@ -142,6 +147,7 @@ class Objective(abc.ABC):
             weight: Weights of the samples, float32 [N]; 0 for padding.
             noise: Random numbers from `make_noise`; `None` in validation, where the networks run without `training`.
             progress: Share of the training that is done, in [0, 1]. Validation measures as at the end.
+            masks: Pixels that the generators may change.
         """
 
     def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
@@ -202,21 +208,33 @@ class Objective(abc.ABC):
             terms.append(0.5 * settings.r1 * losses.squared_gradient_norm(discriminator, real, scale))
         return terms
 
-    def paired_losses(self, generated: Generated, weight: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the mean absolute error of each generator; weights [N] are 0 where the images are not a pair."""
-        errors = map(losses.mae, generated.reals, generated.fakes)
+    def paired_losses(self, generated: Generated, weight: tf.Tensor, masks: Masks = NO_MASKS) -> dict[str, tf.Tensor]:
+        """Return the mean absolute error of each generator; weights [N] are 0 where the images are not a pair.
+
+        With masks, pixels that are not inside both weigh 0.
+        """
+        pairs = (
+            [losses.hide(masks[0], losses.hide(masks[1], image)) for image in pair]
+            for pair in zip(generated.reals, generated.fakes)
+        )
+        errors = (losses.mae(*pair) for pair in pairs)
         names = (f"loss_{pair.generator}/paired" for pair in self.adversaries)
         return {name: self.mean(weight, self.settings.lambda_paired * error) for name, error in zip(names, errors)}
 
-    def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:
+    def test(
+        self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, masks: Masks = NO_MASKS
+    ) -> dict[str, tf.Tensor]:
         """Return the metrics of validation: losses, and comparisons of `test_names`. Arguments as for `generate`."""
-        generated = self.generate(networks, x, y, weight)
+        generated = self.generate(networks, x, y, weight, masks=masks)
         of_generators, of_discriminators = self.adversarial_losses(networks, generated, weight)
         parts = {**generated.losses, **of_generators, **of_discriminators}
         metrics = self.collect(parts, weight, "test")
         for name in self.test_names:
             compare = losses.correlation if "correlation" in name else losses.mae
-            metrics[name] = self.mean(weight, compare(*generated.compared[name]))
+            value, mask = compare(*generated.compared[name]), masks["XY".index(name[name.index("(") + 1])]
+            if mask is not None and compare is losses.mae:  # 0 outside: the mean over the pixels inside
+                value = tf.math.divide_no_nan(value, losses.mean_per_sample(tf.cast(mask, value.dtype)))
+            metrics[name] = self.mean(weight, value)
         return metrics
 
     def collect(self, parts: Mapping[str, tf.Tensor], weight: tf.Tensor, split: str = "train") -> dict[str, tf.Tensor]:

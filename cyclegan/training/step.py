@@ -16,13 +16,13 @@ from cyclegan.config.sections import OptimizationConfig
 from cyclegan.distribution.train_function import Outcome, Scalars, all_finite, make_train_function, reduce_dict
 from cyclegan.images.value_range import to_float
 from cyclegan.methods import OBJECTIVES
-from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE
+from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE, NO_MASKS, Masks
 from cyclegan.methods.randomness import POOL, Noise, StepRandomness
 from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training.image_pool import ImagePool, PoolUpdate
 from cyclegan.training.optimizers import LossScale, pack, update_ema
 
-Batch = Sequence[tf.Tensor]  # x, y, weight and, if training uses pairs, is_pair; see `train_step`
+Batch = Sequence[tf.Tensor]  # x, y, weight and, if training uses them, is_pair and both masks; see `train_step`
 Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]  # of the generators and of the discriminators, see `pack`
 
 
@@ -98,7 +98,7 @@ class Carry(NamedTuple):
     norms: list[tf.Tensor]  # of this replica's gradients: generators, discriminators; divided by the loss scale
 
 
-def train_step(
+def train_step(  # noqa: PLR0913  the shard, and what may be left out
     gan: GAN,
     x: tf.Tensor,
     y: tf.Tensor,
@@ -107,6 +107,7 @@ def train_step(
     noise: Noise | None = None,
     is_pair: tf.Tensor | None = None,
     progress: tf.Tensor | float = 0.0,
+    masks: Sequence[tf.Tensor] = (),
 ) -> tuple[Scalars, Gradients, Carry]:
     """Return the metrics and gradients of one replica's shard of a batch.
 
@@ -121,6 +122,7 @@ def train_step(
         noise: Random numbers of the step from the objective's `make_noise`, which this function calls by default.
         is_pair: float32 [N]: 1 if x and y show the same scene, else 0; `None` without losses of pairs.
         progress: Share of the training that is done, in [0, 1].
+        masks: Masks of x and of y, uint8 [N, H, W, 1]: 0 where the generators change nothing. Empty without masks.
 
     Returns:
         (metrics, gradients, carry). Metrics are this replica's shares of means over the global batch: losses, `SAMPLES`
@@ -137,10 +139,10 @@ def train_step(
     # The generators translate; these losses need no discriminator.
     with tf.GradientTape() as generator_tape:
         with random.dropout():
-            generated = objective.generate(networks, x, y, weight, noise, progress)
+            generated = objective.generate(networks, x, y, weight, noise, progress, _to_bool(masks))
         losses = {**generated.losses, **_weight_decay(gan, weight, networks.generators, networks.heads)}
         if is_pair is not None:
-            losses.update(objective.paired_losses(generated, weight * is_pair))
+            losses.update(objective.paired_losses(generated, weight * is_pair, _to_bool(masks)))
 
     # The discriminators see the fakes, and learn from the images that the pools show instead.
     shown, pool_updates = _query_pools(gan, generated.fakes, weight, noise)
@@ -215,9 +217,9 @@ def turns(optimization: OptimizationConfig, step: tf.Tensor | int) -> tuple[tf.T
     return generators, discriminators
 
 
-def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> Scalars:
+def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, *masks: tf.Tensor) -> Scalars:
     """Return the metrics of one replica's shard, with the generators in use; arguments as for `train_step`."""
-    return gan.objective.test(gan.networks.in_use, _to_float(x), _to_float(y), weight)
+    return gan.objective.test(gan.networks.in_use, _to_float(x), _to_float(y), weight, _to_bool(masks))
 
 
 def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = False) -> Callable:
@@ -231,8 +233,9 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
         return tf.function(function, autograph=False, jit_compile=True) if xla and applies else function
 
     def compute(batch: Batch, number: tf.Tensor, rates: Any, noise: Noise) -> tuple[Scalars, Gradients, Carry]:
-        x, y, weight, is_pair = [*batch, None][:4]
-        return train_step(gan, x, y, weight, number, noise, is_pair, 0.0 if rates is None else rates[2])
+        x, y, weight, *rest = batch
+        is_pair, masks = (rest[0], rest[1:]) if len(rest) % 2 else (None, rest)
+        return train_step(gan, x, y, weight, number, noise, is_pair, 0.0 if rates is None else rates[2], masks)
 
     def finish(metrics: Scalars, gradients: Gradients, carry: Carry, number: tf.Tensor, rates: Any) -> tf.Tensor:
         finite = all_finite(metrics)
@@ -265,6 +268,10 @@ def compile_test_step(strategy: tf.distribute.Strategy, gan: GAN) -> Callable:
 
 def _to_float(images: tf.Tensor) -> tf.Tensor:
     return to_float(tf.convert_to_tensor(images))
+
+
+def _to_bool(masks: Sequence[tf.Tensor]) -> Masks:
+    return tuple(tf.cast(mask, tf.bool) for mask in masks) if masks else NO_MASKS
 
 
 def _randomness(gan: GAN, step: tf.Tensor | int, shard_size: int) -> StepRandomness:
