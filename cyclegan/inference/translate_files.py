@@ -284,7 +284,7 @@ def _read_mask(path: str, original: Sequence[int], resized: Sequence[int]) -> np
         if mask.shape[:2] != tuple(original[:2]):
             sizes = geometry.format_size(mask.shape), geometry.format_size(original)
             raise ImageError(f"a mask of {sizes[0]}, expected {sizes[1]}")
-    return geometry.resize(mask, tuple(resized[:2]), is_mask=True) > 0
+    return geometry.resize(mask, (resized[0], resized[1]), is_mask=True) > 0
 
 
 def _write_item(
