@@ -40,6 +40,7 @@ class DCLGANObjective(CUTObjective):
     """
 
     Settings: ClassVar[type[ObjectiveConfig]] = DCLGANSettings
+    adversarial_weight = 0.5
     parts = ("nce", "identity")
     test_names = (*ERRORS[2:], *CHANGES)
 
@@ -48,7 +49,6 @@ class DCLGANObjective(CUTObjective):
         networks: NetworkSet,
         x: tf.Tensor,
         y: tf.Tensor,
-        weight: tf.Tensor,
         noise: Noise | None = None,
         progress: tf.Tensor | float = 1.0,
         masks: Masks = NO_MASKS,
@@ -57,9 +57,9 @@ class DCLGANObjective(CUTObjective):
         G, F, training = networks.generators["G"], networks.generators["F"], noise is not None
         (_, *of_x, fake_y), (*_, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
         (_, *of_y, fake_x), (*_, same_x) = networks.compute_features(F, [y, x], training, to_output=True)
-        of_x_mask, of_y_mask = masks
-        fake_y, same_x = (losses.compose(of_x_mask, output, x) for output in (fake_y, same_x))
-        fake_x, same_y = (losses.compose(of_y_mask, output, y) for output in (fake_x, same_y))
+        mask_x, mask_y = masks
+        fake_y, same_x = (losses.compose(mask_x, output, x) for output in (fake_y, same_x))
+        fake_x, same_y = (losses.compose(mask_y, output, y) for output in (fake_x, same_y))
         ((_, *of_fake_y),) = networks.compute_features(F, [fake_y], training)
         ((_, *of_fake_x),) = networks.compute_features(G, [fake_x], training)
         positions = random_positions(noise)
@@ -76,21 +76,9 @@ class DCLGANObjective(CUTObjective):
             "loss_F/nce": settings.lambda_nce * nce("F", "G", of_y, of_fake_x),
             "loss_F/identity": settings.lambda_identity * losses.mae(x, same_x),
         }
-        parts = {name: self.mean(weight, 0.5 * term) for name, term in terms.items()}
+        parts = {name: 0.5 * term for name, term in terms.items()}
         changes = ((x, fake_y), (y, fake_x))
         compared = dict(zip(self.test_names, ((x, same_x), (y, same_y), *changes, *changes)))
-        reals = losses.hide(of_y_mask, y), losses.hide(of_x_mask, x)
-        fakes = losses.hide(of_x_mask, fake_y), losses.hide(of_y_mask, fake_x)
+        reals = losses.hide(mask_y, y), losses.hide(mask_x, x)
+        fakes = losses.hide(mask_x, fake_y), losses.hide(mask_y, fake_x)
         return Generated(reals, fakes, parts, compared)
-
-    def adversarial_losses(
-        self,
-        networks: NetworkSet,
-        generated: Generated,
-        weight: tf.Tensor,
-        noise: Noise | None = None,
-        shown: Sequence[tf.Tensor] | None = None,
-    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Return `Objective.adversarial_losses`, those of the generators halved."""
-        of_generators, of_discriminators = super().adversarial_losses(networks, generated, weight, noise, shown)
-        return {name: 0.5 * loss for name, loss in of_generators.items()}, of_discriminators
