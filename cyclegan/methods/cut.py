@@ -103,8 +103,7 @@ class CUTObjective(Objective):
         if settings.lambda_src > 0:
             divergence = mean_over_maps(losses.relation_divergence, of_fake, of_x)
             parts["loss_G/src"] = settings.lambda_src * divergence
-        reals, fakes = (losses.hide(masks[1], y),), (losses.hide(masks[0], fake_y),)
-        return Generated(reals, fakes, parts, dict(zip(self.test_names, ((y, same_y), (x, fake_y), (x, fake_y)))))
+        return Generated((y,), (fake_y,), parts, dict(zip(self.test_names, ((y, same_y), (x, fake_y), (x, fake_y)))))
 
     def flops(self, networks: NetworkSet, height: int, width: int) -> float:
         """Return the operations of `Objective.flops` and of the passes that compute features of translations only."""
@@ -176,8 +175,7 @@ class FastCUTObjective(CUTObjective):
         heads = networks.heads["G"]
         pair = embed(heads, queries, of_queries), embed(heads, keys, positions)
         parts = {"loss_G/nce": FASTCUT_WEIGHT * mean_over_maps(losses.patch_nce, *pair)}
-        reals, fakes = (losses.hide(masks[1], y),), (losses.hide(of_given, fake_y),)
-        return Generated(reals, fakes, parts, dict(zip(self.test_names, ((y, same_y), (x, fake_y), (x, fake_y)))))
+        return Generated((y,), (fake_y,), parts, dict(zip(self.test_names, ((y, same_y), (x, fake_y), (x, fake_y)))))
 
 
 def _evenly_spaced(features: tf.Tensor) -> tf.Tensor:

@@ -84,9 +84,7 @@ class CycleGANObjective(Objective):
         }
         others = (cycle_x, cycle_y, same_x, same_y, fake_y, fake_x, fake_y, fake_x)
         compared = {name: ((x, y)[i % 2], others[i]) for i, name in enumerate((*ERRORS, *CHANGES))}
-        reals = losses.hide(of_y, y), losses.hide(of_x, x)
-        fakes = losses.hide(of_x, fake_y), losses.hide(of_y, fake_x)
-        return Generated(reals, fakes, parts, compared)
+        return Generated((y, x), (fake_y, fake_x), parts, compared)
 
     def _losses(self, network: str, real: tf.Tensor, cycle: tf.Tensor, same: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the losses of a generator, [N] each: how much real images of its target domain and copies differ."""

@@ -79,6 +79,4 @@ class DCLGANObjective(CUTObjective):
         parts = {name: 0.5 * term for name, term in terms.items()}
         changes = ((x, fake_y), (y, fake_x))
         compared = dict(zip(self.test_names, ((x, same_x), (y, same_y), *changes, *changes)))
-        reals = losses.hide(mask_y, y), losses.hide(mask_x, x)
-        fakes = losses.hide(mask_x, fake_y), losses.hide(mask_y, fake_x)
-        return Generated(reals, fakes, parts, compared)
+        return Generated((y, x), (fake_y, fake_x), parts, compared)

@@ -40,11 +40,6 @@ def compose(mask: tf.Tensor | None, output: tf.Tensor, original: tf.Tensor) -> t
     return output if mask is None else tf.where(mask, output, original)
 
 
-def hide(mask: tf.Tensor | None, images: tf.Tensor) -> tf.Tensor:
-    """Return images whose pixels outside of a mask, bool [N, H, W, 1], are 0, a medium gray."""
-    return compose(mask, images, tf.zeros_like(images)) if mask is not None else images
-
-
 # Embeddings of patches, unit vectors [N, P, D]: queries of the translation, which get gradients, and keys of the
 # original, which get none. Query i and key i belong to the same position.
 

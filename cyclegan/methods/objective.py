@@ -51,9 +51,8 @@ class Generated(NamedTuple):
     """Outputs of the generators in a step.
 
     Attributes:
-        reals: Real images of the domain of each pair of adversaries as its discriminator sees them, float32
-            [N, H, W, C] in [-1, 1]: 0 outside of their masks.
-        fakes: Translations to the same domains, in the same way.
+        reals: Real images of the domain of each pair of adversaries, float32 [N, H, W, C] in [-1, 1].
+        fakes: Translations to the same domains.
         losses: Losses of the generators that need no discriminator, [N] each, by name.
         compared: In validation, the two images to compare for each name in `Objective.test_names`.
     """

@@ -351,13 +351,10 @@ def _penalty(
 
 
 def _paired_losses(gan: GAN, generated: Generated, is_pair: tf.Tensor, inside: Masks) -> dict[str, tf.Tensor]:
-    """Return the mean absolute error of each generator, 0 where the images are not a pair. [N] each.
-
-    Only pixels inside both masks count.
-    """
+    """Return the mean absolute error of each generator, 0 where the images are not a pair. [N] each."""
     factor = gan.objective.settings.lambda_paired * is_pair
-    parts = ([losses.hide(inside[0], losses.hide(inside[1], image)) for image in images] for images in generated[:2])
-    pairs = zip(gan.objective.adversaries, *parts)
+    reals = map(losses.compose, inside, generated.reals, generated.fakes)  # no error outside of the masks
+    pairs = zip(gan.objective.adversaries, reals, generated.fakes)
     return {f"loss_{pair.generator}/paired": factor * losses.mae(real, fake) for pair, real, fake in pairs}
 
 
