@@ -52,6 +52,7 @@ class ImageFiles:
     value_range: ValueRange | None = None  # values of the files that become the lowest and the highest level
     names: Sequence[str] = ()
     keep: bool = False  # decoded images in memory
+    nodata: float | None = None  # value of pixels without data, in files that name none
     is_mask: bool = False  # whether images are decoded by `reader.decode_mask`
     masks: ImageFiles | None = None  # of these images, with their sizes
 
@@ -96,7 +97,7 @@ class ImageFiles:
             if self.is_mask:
                 image = reader.decode_mask(self.sources[index])
             else:
-                image = reader.decode(self.sources[index], self.channels, self.dtype, self.value_range)
+                image = reader.decode(self.sources[index], self.channels, self.dtype, self.value_range, self.nodata)
             height, width, _ = image.shape
             if (height, width) != (self.facts["height"][index], self.facts["width"][index]):
                 raise ValueError(f"it has {width} x {height} pixels, but had another size when training started")

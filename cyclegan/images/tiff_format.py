@@ -45,6 +45,7 @@ FILE_MODES: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.PALETTE
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 PHOTOMETRICS = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.RGB, PHOTOMETRIC.PALETTE, *COLORS)
 LERC_PARAMETERS = 50674
+GDAL_NODATA = 42113
 REDUCED_OR_MASK = 1 | 4  # kinds of pages that belong to another page
 # Tags of GeoTIFF, with the keys of the coordinate system.
 GEO_TAGS = (geo.MODEL_PIXEL_SCALE, geo.MODEL_TIEPOINT, geo.MODEL_TRANSFORMATION, 34735, 34736, 34737)
@@ -192,6 +193,9 @@ class TiffReader:
     def _metadata(self) -> Metadata:
         tags, description = self._page.tags, self._page.description
         metadata = Metadata(self._profile)
+        if self._page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB) and self._page.bitspersample >= 8:
+            with contextlib.suppress(TypeError, ValueError):  # missing or damaged
+                metadata = metadata._replace(nodata=float(tags.valueof(GDAL_NODATA)))
         with contextlib.suppress(TypeError, ValueError, ZeroDivisionError):  # missing or damaged
             x, y = (operator.truediv(*tags.valueof(code)) for code in (Tag.XResolution, Tag.YResolution))
             unit = tags.valueof(Tag.ResolutionUnit, default=2)
@@ -279,6 +283,8 @@ def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Me
     tags = [(*tag, True) for tag in metadata.tags]
     if metadata.xmp:
         tags.append((Tag.XMLPacket, 1, len(metadata.xmp), metadata.xmp, True))
+    if metadata.nodata is not None:
+        tags.append((GDAL_NODATA, 2, 0, repr(metadata.nodata).removesuffix(".0"), True))
     ome: dict | None = None
     if metadata.ome:
         ome = {**dict(metadata.ome), "axes": "YXS" if bands.shape[2] > 1 else "YX"}

@@ -24,7 +24,7 @@ from cyclegan.data.loading import available_cores
 from cyclegan.errors import UserError, printable
 from cyclegan.images import dicom_format, formats, geometry, reader
 from cyclegan.images.image import DecodedImage, ImageError, Metadata, visible
-from cyclegan.images.value_range import image_to_values, to_depth
+from cyclegan.images.value_range import image_to_values, restore_nodata, to_depth
 from cyclegan.inference import conversions, file_plan
 from cyclegan.inference.conversions import Path, Size
 from cyclegan.inference.file_plan import PAGE_FOLDER, FileTask
@@ -83,6 +83,7 @@ def translate(  # noqa: PLR0913  the public API
     bars: bool = False,
     skip_existing: bool = False,
     strip_metadata: bool = False,
+    nodata: float | None = None,
     masks: Path | None = None,
 ) -> Report:
     """Translate image files.
@@ -101,6 +102,7 @@ def translate(  # noqa: PLR0913  the public API
         bars: Whether to show a progress bar.
         skip_existing: Whether to leave existing files and translate the others, as after a stop.
         strip_metadata: Whether to write files without EXIF, XMP, resolution and place; docs/translate.md lists them.
+        nodata: Value of pixels without data in TIFF files that name none; by default --nodata of the run.
         masks: Folder with a mask for each image, which has its name except for the extension. Where the mask is black
             or transparent, the translation equals the original.
 
@@ -130,7 +132,7 @@ def translate(  # noqa: PLR0913  the public API
     models[0].generator(direction)  # raises an error if there is none
     channels, value_range = models[0].channels(direction)[1], models[0].value_ranges(direction)[1]
     tasks, refused = file_plan.refuse_formats(tasks, format, channels, value_range, strip_metadata)
-    translator = _FileTranslator(models, direction, size, format, folder if html else None, strip_metadata)
+    translator = _FileTranslator(models, direction, size, format, folder if html else None, strip_metadata, nodata)
     if masks is not None:
         if len({*models[0].channels(direction)}) > 1:
             raise UserError("--masks: expected a run whose domains have the same number of channels")
@@ -191,10 +193,12 @@ class _FileTranslator:
         format: str | None,
         page: pathlib.Path | None,
         strip_metadata: bool,
+        nodata: float | None,
     ) -> None:
         self._model, self._direction, self._size, self._format, self._page = models[0], direction, size, format, page
         self._channels, self._ranges = models[0].channels(direction)[0], models[0].value_ranges(direction)
         self._strip_metadata = strip_metadata
+        self._nodata = models[0].config.data.nodata if nodata is None else nodata
         self._idle: queue.Queue[Model] = queue.Queue()
         for model in models:
             self._idle.put(model)
@@ -214,7 +218,7 @@ class _FileTranslator:
         masks: dict[FileTask, np.ndarray] = {}
         for task in tasks:
             with report.catch(task):
-                decoded = conversions.read(task.source, self._channels, self._ranges)
+                decoded = conversions.read(task.source, self._channels, self._ranges, self._nodata)
                 original = conversions.resize(decoded, self._size)
                 if task.mask:
                     masks[task] = _read_mask(task.mask, decoded.pixels.shape, original.pixels.shape)
@@ -261,9 +265,12 @@ class _FileTranslator:
                 dicom_format.write_copy(path, task.source, image.pixels, value_range, image.fractional, note, network)
         else:
             if self._strip_metadata:
-                image = dataclasses.replace(image, metadata=Metadata(image.metadata.profile))
+                kept = Metadata(image.metadata.profile, nodata=image.metadata.nodata)
+                image = dataclasses.replace(image, metadata=kept)
             if value_range:
-                image = image_to_values(image, value_range, image.fractional and format == "tiff")
+                image = image_to_values(image, value_range, floats=format == "tiff")
+            if format == "tiff":
+                image = restore_nodata(image)
             formats.write(task.target, image, self._format)
         if self._page:
             images = {"input": original.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}

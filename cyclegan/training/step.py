@@ -215,11 +215,13 @@ def turns(optimization: OptimizationConfig, step: tf.Tensor | int) -> tuple[tf.T
     """Return whether a step updates the generators, and whether it updates the discriminators.
 
     Out of max(N, M) steps the generators take the last N and the discriminators the last M (`generator_steps` and
-    `discriminator_steps`). Every step has a new batch (Goodfellow et al. 2014, algorithm 1).
+    `discriminator_steps`). Every step has a new batch (Goodfellow et al. 2014, algorithm 1). The generators begin after
+    `discriminator_warmup` steps.
     """
     counts = optimization.generator_steps, optimization.discriminator_steps
     generators, discriminators = (step % max(counts) >= max(counts) - count for count in counts)
-    return generators, discriminators
+    warmup = optimization.discriminator_warmup
+    return generators & (step >= warmup) if warmup else generators, discriminators
 
 
 def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, *masks: tf.Tensor) -> Scalars:
