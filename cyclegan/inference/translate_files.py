@@ -237,8 +237,8 @@ class _FileTranslator:
         self, originals: Sequence[tuple[np.ndarray, np.ndarray | None]]
     ) -> list[tuple[np.ndarray, np.ndarray | None]]:
         """Return the translation and, for a page, the cycle image of each (image, mask), with a model that is idle."""
-        model, back = self._idle.get(), self._direction[::-1]
         images, masks = zip(*originals)
+        model, back = self._idle.get(), self._direction[::-1]
 
         def translate(direction: str, batch: np.ndarray) -> np.ndarray:
             outputs = model.translate(direction, batch)
