@@ -147,7 +147,7 @@ def find_masks(folder: str | os.PathLike[str], names: Sequence[str]) -> list[str
 
     Args:
         folder: Folder of the masks.
-        names: Paths of the images, beginning with the split; or with an empty part if there are no splits.
+        names: Paths of the images, each beginning with the split or another folder.
 
     Raises:
         UserError: Two masks have the same name, or one mask belongs to several images.

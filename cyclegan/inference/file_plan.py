@@ -120,7 +120,8 @@ def add_masks(tasks: Sequence[FileTask], folder: str) -> tuple[list[FileTask], l
     """
     if not os.path.isdir(folder):
         raise UserError(f"--masks {printable(folder)}: no such folder; expected a folder with a mask for each image")
-    masks = folder_source.find_masks(folder, [os.sep + task.name for task in tasks])
+    above = (os.path.basename(os.path.dirname(task.source[: -len(task.name)])) for task in tasks)  # such as testA
+    masks = folder_source.find_masks(folder, [split + os.sep + task.name for split, task in zip(above, tasks)])
     kept = [dataclasses.replace(task, mask=mask) for task, mask in zip(tasks, masks) if mask]
     without = [printable(task.source) for task, mask in zip(tasks, masks) if not mask]
     if without and not kept:

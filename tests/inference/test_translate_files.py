@@ -375,8 +375,8 @@ def write_mask(path, height, width):
     return mask
 
 
-@pytest.mark.parametrize("html", [False, True])
-def test_outside_of_the_masks_the_output_is_the_input(run_folder, tmp_path, html):
+@pytest.mark.parametrize("html, folder", [(False, ""), (True, "in")])
+def test_outside_of_the_masks_the_output_is_the_input(run_folder, tmp_path, html, folder):
     """Translate 8 and 16 bits, with opacity, and in tiles."""
     model, opacity = Model(run_folder, tile=512), images(20, 24, 1, seed=1) // 128 * 255
     originals = {
@@ -388,11 +388,11 @@ def test_outside_of_the_masks_the_output_is_the_input(run_folder, tmp_path, html
     masks = {}
     for name, (pixels, alpha) in originals.items():
         formats.write(tmp_path / "in" / name, DecodedImage(pixels, alpha))
-        masks[name] = write_mask((tmp_path / "masks" / name).with_suffix(".png"), *pixels.shape[:2])
+        masks[name] = write_mask((tmp_path / "masks" / folder / name).with_suffix(".png"), *pixels.shape[:2])
     report = translate(model, tmp_path / "in", tmp_path / "out", masks=tmp_path / "masks", html=html)
     assert (report.done, report.tiled, report.failed) == (4, 1, [])
     for name, mask in masks.items():
-        before, after = (reader.decode_values(tmp_path / folder / name) for folder in ("in", "out"))
+        before, after = (reader.decode_values(tmp_path / each / name) for each in ("in", "out"))
         assert after.pixels.dtype == before.pixels.dtype and (before.pixels != after.pixels)[mask].any()
         np.testing.assert_array_equal(after.pixels[~mask], before.pixels[~mask])
     np.testing.assert_array_equal(reader.decode_values(tmp_path / "out/a.png").opacity, opacity)
