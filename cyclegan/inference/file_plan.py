@@ -112,12 +112,15 @@ def _find_images(source: str) -> tuple[str, list[str]]:
     return base, sorted(os.path.relpath(path, base or os.curdir) for path in images)
 
 
-def add_masks(tasks: Sequence[FileTask], folder: str) -> tuple[list[FileTask], list[str]]:
+def add_masks(tasks: Sequence[FileTask], folder: str, channels: tuple[int, int]) -> tuple[list[FileTask], list[str]]:
     """Return the tasks with the masks from a folder, and the files without one; see `folder_source.find_masks`.
 
     Raises:
-        UserError: There is no such folder, or no file has a mask there, but there are files.
+        UserError: There is no such folder, or no file has a mask there, but there are files; or translations have other
+            `channels` than originals.
     """
+    if channels[0] != channels[1]:
+        raise UserError("--masks: expected a run whose domains have the same number of channels")
     if not os.path.isdir(folder):
         raise UserError(f"--masks {printable(folder)}: no such folder; expected a folder with a mask for each image")
     above = (os.path.basename(os.path.dirname(task.source[: -len(task.name)])) for task in tasks)  # such as testA

@@ -134,9 +134,7 @@ def translate(  # noqa: PLR0913  the public API
     tasks, refused = file_plan.refuse_formats(tasks, format, channels, value_range, strip_metadata)
     translator = _FileTranslator(models, direction, size, format, folder if html else None, strip_metadata, nodata)
     if masks is not None:
-        if len({*models[0].channels(direction)}) > 1:
-            raise UserError("--masks: expected a run whose domains have the same number of channels")
-        tasks, without = file_plan.add_masks(tasks, os.fspath(masks))
+        tasks, without = file_plan.add_masks(tasks, os.fspath(masks), models[0].channels(direction))
         refused += without
     report = Report(skipped=len(planned) - len(tasks) - len(refused), failed=refused)
     title = " to ".join(DIRECTIONS[direction])
