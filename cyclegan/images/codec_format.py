@@ -49,7 +49,8 @@ class CodecReader:
     def read(self, channels: int) -> DecodedImage:
         """Decode the image."""
         pixels = np.atleast_3d(DECODERS[self.header.format](self._data))
-        return DecodedImage(*convert_bands(pixels, channels, self._has_opacity and pixels.shape[2] in (2, 4)))
+        has_opacity = self._has_opacity and pixels.shape[2] in (2, 4)
+        return DecodedImage(*convert_bands(pixels, channels, has_opacity, highest=self.header.highest))
 
 
 def open_jpeg(file: BinaryIO) -> ImageReader | None:

@@ -53,9 +53,11 @@ def _content(data: bytes) -> bytes:
     while kind not in CONTENTS:
         position += length
         length, kind = struct.unpack_from(">I4s", data, position)
+        start = position + 8
+        if length == 1:  # the length follows, with 8 bytes
+            length, start = struct.unpack_from(">Q", data, start)[0], start + 8
         if length < 8 and (length or kind not in CONTENTS):
-            raise ValueError("no image, or a box of more than 4 GB")
-    start = position + 8
+            raise ValueError("no image")
     if kind == b"jxlp":  # a part of the image
         start, is_last = start + 4, data[start] & 0x80
         if not is_last and length < JPEG_XL_HEADER_BYTES + 12:

@@ -78,6 +78,7 @@ OTHERS = {
 }
 # Words of the libraries.
 CUT = ("truncated", "less than expected", "expected length", "premature", "end of file", "incomplete")
+UNKNOWN = ("unsupported", "not supported", "cannot handle")
 
 
 def format_of(name: str | os.PathLike[str]) -> str | None:
@@ -118,7 +119,10 @@ def explain(name: str, part: str) -> Iterator[None]:
     except Exception as error:  # the libraries raise almost anything for a damaged file
         if isinstance(error, OSError) and error.errno:  # of the disk
             raise
-        is_cut = isinstance(error, EOFError) or any(word in str(error).lower() for word in CUT)
+        text = str(error).lower()
+        if any(word in text for word in UNKNOWN):
+            raise ImageError(f"a {name.upper()} file of a kind that cannot be decoded") from error
+        is_cut = isinstance(error, EOFError) or any(word in text for word in CUT)
         what = "truncated" if is_cut else f"its {part} cannot be decoded"
         raise ImageError(f"a damaged {name.upper()} file: {what}") from error
 

@@ -15,7 +15,8 @@ BRANDS_BYTES = 64
 def open_image(file: BinaryIO) -> ImageReader | None:
     """Return the reader of a HEIC file, `None` for other files."""
     beginning = file.read(BRANDS_BYTES)
-    if beginning[4:8] != b"ftyp" or not any(brand in beginning for brand in BRANDS):
+    is_other = b"mif1" in beginning and b"avif" not in beginning  # pillow-heif says which it can't decode
+    if beginning[4:8] != b"ftyp" or not (is_other or any(brand in beginning for brand in BRANDS)):
         return None
     try:
         import pillow_heif

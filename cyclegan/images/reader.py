@@ -75,7 +75,10 @@ def decode_with_header(source: Source, channels: int, any_type: bool) -> tuple[H
         with _large_image_lock if is_large else contextlib.nullcontext(), explain(reader.header.format, "pixels"):
             image = reader.read(channels)
     highest = 0 if any_type else reader.header.highest
-    return reader.header, dataclasses.replace(image, pixels=_stretch(image.pixels, highest)) if highest else image
+    if highest:
+        opacity = None if image.opacity is None else _stretch(image.opacity, highest)
+        image = dataclasses.replace(image, pixels=_stretch(image.pixels, highest), opacity=opacity)
+    return reader.header, image
 
 
 def _stretch(pixels: np.ndarray, highest: int) -> np.ndarray:

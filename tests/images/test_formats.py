@@ -59,6 +59,22 @@ def test_12_bits_fill_the_range_of_16(codec):
     np.testing.assert_array_equal(levels, np.rint(values * (65535 / 4095)))
 
 
+def test_opacity_of_10_bits():
+    values = np.array([[[400, 300, 200, 1023], [400, 300, 200, 0], [400, 300, 200, 512]]], np.uint16)
+    image = reader.decode_values(encoded("jpegxl", values, bitspersample=10), 3, any_type=False)
+    blended = np.array([[400, 300, 200], [1023] * 3, [711.2, 661.1, 611.1]]) * (65535 / 1023)
+    assert np.abs(image.pixels[0] - blended).max() < 65
+    np.testing.assert_array_equal(image.opacity[0, :, 0], np.rint(values[0, :, 3] * (65535 / 1023)))
+
+
+def test_a_box_may_have_a_length_of_8_bytes():
+    """Photoshop writes such boxes into JPEG 2000 files."""
+    content = encoded("jpeg2k", COLORS)
+    start = content.index(b"jp2c") - 4
+    longer = b"\0\0\0\1jp2c" + (len(content) - start + 8).to_bytes(8, "big")
+    np.testing.assert_array_equal(reader.decode(content[:start] + longer + content[start + 8 :]), COLORS)
+
+
 def test_a_jpeg_xl_file_has_the_size_of_its_header():
     for shape in ((12, 10, 3), (13, 300), (256, 256, 4), (1000, 700, 3), (72, 128, 3), (9, 16)):
         for dtype in (np.uint8, np.uint16):
@@ -82,6 +98,7 @@ def test_a_jpeg_xl_file_has_the_size_of_its_header():
         (VALID["jpeg"][: len(VALID["jpeg"]) // 2], "a damaged JPEG file: truncated"),
         (VALID["16 bit png"][:200], "a damaged PNG file: "),
         (VALID["bmp"][:30] + b"\2" + VALID["bmp"][31:], "a BMP file with run-length encoding"),
+        (VALID["bmp"][:28] + b"\2" + VALID["bmp"][29:], "a BMP file of a kind that cannot be decoded"),
     ],
 )
 def test_the_reason_names_what_was_found(content, text):
@@ -89,10 +106,10 @@ def test_the_reason_names_what_was_found(content, text):
         reader.decode(content)
 
 
-def test_heic_needs_a_package():
-    pixels = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100)
+@pytest.mark.parametrize("brands", [b"heic\0\0\0\0mif1heic", b"mif1\0\0\0\0mif1unci"])
+def test_heic_needs_a_package(brands):
     with pytest.raises(MissingPackageError, match="a HEIC file, which needs the package pillow-heif"):
-        reader.check(pixels)
+        reader.check(b"\0\0\0\x18ftyp" + brands + bytes(100))
 
 
 def test_damaged_exif_does_not_matter(capfd):
