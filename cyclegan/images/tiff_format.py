@@ -35,11 +35,10 @@ TO_RGB = (COMPRESSION.JPEG, COMPRESSION.WEBP, COMPRESSION.JPEGXL)  # decoders re
 OF_LIBTIFF = [COMPRESSION[name] for name in ("CCITTRLE", "CCITT_T4", "CCITT_T6", "OJPEG")]
 LEVEL_TYPES = ("bool", "uint8", "uint16")
 OTHER_TYPES = ("int8", "int16", "int32", "uint32", "float16", "float32", "float64")  # need a value range
-# Pillow's modes of colors, and the bits that tifffile and Pillow write in another way.
-COLORS: dict[int, tuple[str, tuple[int, ...]]] = {
-    PHOTOMETRIC.SEPARATED: ("CMYK", (0, 0, 0, 0)),
-    PHOTOMETRIC.YCBCR: ("YCbCr", (0, 0, 0)),
-    PHOTOMETRIC.CIELAB: ("LAB", (0, 128, 128)),
+COLORS: dict[int, str] = {  # Pillow's modes
+    PHOTOMETRIC.SEPARATED: "CMYK",
+    PHOTOMETRIC.YCBCR: "YCbCr",
+    PHOTOMETRIC.CIELAB: "LAB",
 }
 FILE_MODES: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.PALETTE: "P"}  # that are converted
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
@@ -86,6 +85,8 @@ class TiffReader:
             raise ImageError("a damaged TIFF file: truncated, it has no page")
         page = pages[0]
         assert isinstance(page, tifffile.TiffPage)  # the first page is never a `TiffFrame`
+        if Tag.PhotometricInterpretation not in page.tags:
+            page.photometric = PHOTOMETRIC.MINISBLACK  # tifffile takes 0, which inverts
         self._file, self._page = file, page
         self._pages: Any = pages  # all of them `TiffPage`
         self._by_libtiff = page.compression in OF_LIBTIFF or (
@@ -178,7 +179,7 @@ class TiffReader:
     def _pillow_mode(self, pixels: np.ndarray) -> str:
         """Return the mode in which Pillow converts the colors; an empty text if they are gray or sRGB."""
         if self._page.photometric in COLORS and self._page.compression not in TO_RGB:
-            return COLORS[self._page.photometric][0]
+            return COLORS[self._page.photometric]
         mode = "CMYK" if self._page.photometric == PHOTOMETRIC.SEPARATED else MODES.get(pixels.shape[2], "")
         plain = mode.replace("A", "")
         needed = pixels.dtype == np.uint8 and (mode == "CMYK" or srgb_transform(self._profile, plain))
@@ -192,8 +193,6 @@ class TiffReader:
             raise ImageError(
                 f"a TIFF file of {pixels.shape[2]} bands of {mode} ({pixels.dtype}): expected {bands} bands of 8 bits"
             )
-        bits = COLORS.get(self._page.photometric, ("", ()))[1]
-        pixels = pixels ^ np.array(bits, np.uint8) if any(bits) else pixels
         image = Image.frombytes(mode, (pixels.shape[1], pixels.shape[0]), np.ascontiguousarray(pixels).data)
         image.info["icc_profile"] = self._profile
         converted = convert_pillow(image, channels, self._orientation)

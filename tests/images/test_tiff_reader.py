@@ -168,6 +168,20 @@ def test_uncompressed_colors_of_fewer_pixels(tmp_path):
             function(path)
 
 
+def test_lab_becomes_rgb():
+    """Lab has unsigned lightness and signed a and b."""
+    lab = np.array([[[128, 0, 0], [136, 81, 70], [224, 177, 81]]], np.uint8)  # gray, red, green
+    found = reader.decode(tiff_of(lab, photometric="cielab"))[0].astype(int)
+    assert np.abs(found - [[119] * 3, [255, 0, 0], [0, 255, 0]]).max() < 16
+
+
+def test_values_of_unknown_meaning_are_not_inverted(tmp_path):
+    for dtype in (np.uint8, np.float32):
+        path = gray_with_tags(tmp_path / "a.tif", deep_values(1).astype(dtype)[..., 0], [])
+        content = path.read_bytes().replace(struct.pack("<HHI", 262, 3, 1), struct.pack("<HHI", 65000, 3, 1))
+        np.testing.assert_array_equal(reader.decode_values(content, 1).pixels, deep_values(1).astype(dtype))
+
+
 def test_spot_colors_stay_beside_cmyk():
     ink = np.random.default_rng(0).integers(0, 256, (12, 10, 5)).astype(np.uint8)
     content = tiff_of(ink, photometric="separated", extrasamples=["unspecified"])
