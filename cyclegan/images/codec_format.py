@@ -1,4 +1,4 @@
-"""JPEG XL, JPEG 2000 of more than 8 bits or many bands, and JPEG of more than 8 bits, with imagecodecs."""
+"""Formats that need more than Pillow: JPEG XL, and JPEG and JPEG 2000 of more than 8 bits, with imagecodecs; HEIC."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import BinaryIO
 import imagecodecs
 import numpy as np
 
+from cyclegan.errors import MissingPackageError
 from cyclegan.images.codestreams import JPEG_2000, JPEG_2000_FILE, JPEG_XL, JPEG_XL_FILE, CodedSize, size_of
 from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, Metadata, check_size, convert_bands
 from cyclegan.images.pillow_format import pillow_functions, without_single_axis
@@ -20,6 +21,8 @@ DECODERS: dict[str, Callable[[bytes], np.ndarray]] = {
 }
 DECODER_BYTES = 8  # of memory per value beside the image
 OPACITY = b"cdef"  # box of JPEG 2000
+HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis")  # in the first box of a file
+BRANDS_BYTES = 64
 
 
 class CodecReader:
@@ -84,6 +87,21 @@ def open_jpeg_xl(file: BinaryIO) -> ImageReader | None:
     if not file.read(len(JPEG_XL_FILE)).startswith((JPEG_XL, JPEG_XL_FILE)):
         return None
     return CodecReader("jpegxl", _content(file))
+
+
+def open_heic(file: BinaryIO) -> ImageReader | None:
+    """Return the reader of a HEIC file, the photo of a phone; `None` for other files."""
+    beginning = file.read(BRANDS_BYTES)
+    is_rare = b"mif1" in beginning and b"avif" not in beginning  # an image that pillow-heif may not decode
+    if beginning[4:8] != b"ftyp" or not (is_rare or any(brand in beginning for brand in HEIC_BRANDS)):
+        return None
+    try:
+        import pillow_heif
+    except ImportError:
+        raise MissingPackageError("a HEIC file, which needs the package pillow-heif: pip install pillow-heif") from None
+    pillow_heif.register_heif_opener()
+    file.seek(0)
+    return pillow_functions("heif")[0](file)
 
 
 def write_jpeg_xl(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata) -> None:

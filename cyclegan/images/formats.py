@@ -12,7 +12,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from cyclegan.errors import UserError
-from cyclegan.images import codec_format, dicom_format, heif_format, tiff_format
+from cyclegan.images import codec_format, dicom_format, tiff_format
 from cyclegan.images.image import DecodedImage, ImageError, ImageReader, Open, Write
 from cyclegan.images.pillow_format import pillow_functions
 from cyclegan.images.value_range import to_depth
@@ -42,7 +42,7 @@ FORMATS = {
     "webp": Format((".webp",), *pillow_functions("webp", quality=95), compressed=True, opacity=True),
     "bmp": Format((".bmp",), *pillow_functions("bmp")),
     "gif": Format((".gif",), *pillow_functions("gif"), compressed=True, opacity=True),
-    "heif": Format((".heic", ".heif"), heif_format.open_image, None, compressed=True),
+    "heif": Format((".heic", ".heif", ".hif"), codec_format.open_heic, None, compressed=True),
     "avif": Format((".avif",), *pillow_functions("avif", quality=95), compressed=True, opacity=True),
     "jpeg2000": Format(
         (".jp2", ".j2k", ".jpf", ".jpx", ".j2c", ".jpc"),
