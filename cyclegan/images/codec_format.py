@@ -10,7 +10,16 @@ import imagecodecs
 import numpy as np
 
 from cyclegan.errors import MissingPackageError
-from cyclegan.images.codestreams import JPEG_2000, JPEG_2000_FILE, JPEG_XL, JPEG_XL_FILE, CodedSize, size_of
+from cyclegan.images.codestreams import (
+    JPEG,
+    JPEG_2000,
+    JPEG_2000_FILE,
+    JPEG_XL,
+    JPEG_XL_FILE,
+    LOSSLESS_JPEG,
+    CodedSize,
+    size_of,
+)
 from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, Metadata, check_size, convert_bands
 from cyclegan.images.pillow_format import pillow_functions, without_single_axis
 
@@ -19,6 +28,7 @@ DECODERS: dict[str, Callable[[bytes], np.ndarray]] = {
     "jpeg2000": imagecodecs.jpeg2k_decode,
     "jpegxl": lambda data: imagecodecs.jpegxl_decode(data, index=0),
 }
+JPEG_HEADER_BYTES = 1 << 17  # the frame header lies behind EXIF data and a color profile
 DECODER_BYTES = 8  # of memory per value beside the image
 OPACITY = b"cdef"  # box of JPEG 2000
 HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis")  # in the first box of a file
@@ -58,15 +68,12 @@ class CodecReader:
 
 def open_jpeg(file: BinaryIO) -> ImageReader | None:
     """Return the reader of a JPEG file, `None` for other files."""
-    try:
-        return pillow_functions("jpeg")[0](file)
-    except ImageError:
-        raise
-    except Exception:  # such as "cannot handle 12-bit layers"
-        data = _content(file)
-        if not (size := size_of(data)) or size.bits <= 8:
-            raise
-        return CodecReader("jpeg", data)
+    beginning = file.read(JPEG_HEADER_BYTES)
+    size = size_of(beginning) if beginning.startswith(JPEG) else None
+    if size and (size.bits > 8 or size.kind == LOSSLESS_JPEG):
+        return CodecReader("jpeg", _content(file))
+    file.seek(0)
+    return pillow_functions("jpeg")[0](file)
 
 
 def open_jpeg_2000(file: BinaryIO) -> ImageReader | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from cyclegan.config.data import ValueRange
 from cyclegan.errors import MissingPackageError, printable
-from cyclegan.images.codestreams import JPEG, JPEG_2000, size_of
+from cyclegan.images.codestreams import JPEG, JPEG_2000, JPEG_LS, LOSSLESS_JPEG, size_of
 from cyclegan.images.image import DecodedImage, Header, ImageError, check_size, convert_bands
 from cyclegan.images.value_range import FULL_RANGE, to_values, value_type
 
@@ -23,7 +23,6 @@ DEFLATED = b"1.2.840.10008.1.2.1.99"  # a transfer syntax that unpacks to any si
 META_BYTES = 2048  # at the beginning of a file, which name its transfer syntax
 ITEM = b"\xfe\xff\x00\xe0"  # begins a piece of compressed pixels
 SLACK = 100_000  # bytes of a compressed file besides twice those of its pixels at most; more might decode to any size
-LOSSLESS_JPEG, JPEG_LS = 0xC3, 0xF7  # second bytes of their frame headers
 YBR = ("YBR_FULL", "YBR_FULL_422")
 PALETTE = "PALETTE COLOR"
 BANDS = {"MONOCHROME1": 1, "MONOCHROME2": 1, PALETTE: 1, **dict.fromkeys((*YBR, "YBR_RCT", "YBR_ICT", "RGB"), 3)}

@@ -75,6 +75,12 @@ def test_a_box_may_have_a_length_of_8_bytes():
     np.testing.assert_array_equal(reader.decode(content[:start] + longer + content[start + 8 :]), COLORS)
 
 
+def test_a_lossless_jpeg_of_8_bits():
+    content = imagecodecs.jpeg8_encode(COLORS, lossless=True)
+    assert reader.check(content)[1:4] == (12, 10, False)
+    np.testing.assert_array_equal(reader.decode(content), COLORS)
+
+
 def test_a_jpeg_xl_file_has_the_size_of_its_header():
     for shape in ((12, 10, 3), (13, 300), (256, 256, 4), (1000, 700, 3), (72, 128, 3), (9, 16)):
         for dtype in (np.uint8, np.uint16):
