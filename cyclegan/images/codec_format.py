@@ -39,7 +39,7 @@ class CodecReader:
     """Read an image of unsigned values from its compressed bytes."""
 
     def __init__(self, name: str, data: bytes) -> None:
-        size = size_of(data) or CodedSize(0, 0, 0, 0)
+        size = _size(name, data)
         check_size(size.width, size.height, size.width * size.height * size.bands * (2 + DECODER_BYTES))
         if size.bits > 16:
             raise ImageError(f"a {name.upper()} file of signed or float values, or more than 16 bits: expected 8 to 16")
@@ -81,7 +81,7 @@ def open_jpeg_2000(file: BinaryIO) -> ImageReader | None:
     if not file.read(len(JPEG_2000_FILE)).startswith((JPEG_2000, JPEG_2000_FILE)):
         return None
     data = _content(file)
-    size = size_of(data) or CodedSize(0, 0, 0, 0)
+    size = _size("jpeg2000", data)
     if size.bits > 8 or size.bands > 4:
         return CodecReader("jpeg2000", data)
     check_size(size.width, size.height, size.width * size.height * 4 * DECODER_BYTES)
@@ -114,6 +114,13 @@ def open_heic(file: BinaryIO) -> ImageReader | None:
 def write_jpeg_xl(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata) -> None:
     """Write bands [h, w, C], uint8 or uint16, with the quality of the other formats."""
     path.write_bytes(imagecodecs.jpegxl_encode(np.ascontiguousarray(without_single_axis(bands)), level=95))
+
+
+def _size(name: str, data: bytes) -> CodedSize:
+    size = size_of(data)
+    if not size or not size.bits:
+        raise ImageError(f"a damaged {name.upper()} file: its header cannot be decoded")
+    return size
 
 
 def _content(file: BinaryIO) -> bytes:

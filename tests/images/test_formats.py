@@ -103,6 +103,8 @@ def test_a_jpeg_xl_file_has_the_size_of_its_header():
         (b"GIF89a", "a damaged GIF file: its header cannot be decoded"),
         (VALID["jpeg"][: len(VALID["jpeg"]) // 2], "a damaged JPEG file: truncated"),
         (VALID["16 bit png"][:200], "a damaged PNG file: "),
+        (b"\xff\x4f\xff\x51", "a damaged JPEG2000 file: its header cannot be decoded"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", "a damaged JPEGXL file: its header cannot be decoded"),
         (VALID["bmp"][:30] + b"\2" + VALID["bmp"][31:], "a BMP file with run-length encoding"),
         (VALID["bmp"][:28] + b"\2" + VALID["bmp"][29:], "a BMP file of a kind that cannot be decoded"),
     ],
