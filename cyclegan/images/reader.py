@@ -97,7 +97,10 @@ def decode_with_header(
     if nodata is not None and image.metadata.nodata is None:
         image = dataclasses.replace(image, metadata=image.metadata._replace(nodata=nodata))
     highest = 0 if any_type else reader.header.highest
-    return reader.header, dataclasses.replace(image, pixels=_stretch(image.pixels, highest)) if highest else image
+    if highest:
+        opacity = None if image.opacity is None else _stretch(image.opacity, highest)
+        image = dataclasses.replace(image, pixels=_stretch(image.pixels, highest), opacity=opacity)
+    return reader.header, image
 
 
 def _stretch(pixels: np.ndarray, highest: int) -> np.ndarray:
