@@ -56,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         stacks=arguments.stacks,
         slice_axis=arguments.slice_axis,
         nodata=arguments.nodata,
+        masks=arguments.masks,
     )
     speed = f"{report.images / report.seconds:.3g} images/s"
     files = f" in {counted(report.done, 'file')}" if report.images > report.done else ""
@@ -114,6 +115,11 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--slice_axis", type=int, choices=(0, 1, 2), help="see the flag of training (default: as the run was trained)"
+    )
+    parser.add_argument(
+        "--masks",
+        metavar="DIR",
+        help="folder with a mask of each image's name; where it is black, the translation is the original",
     )
     parser.add_argument(
         "--nodata",

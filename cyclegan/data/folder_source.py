@@ -210,6 +210,41 @@ def find_pairs(x: ImageFiles, y: ImageFiles) -> np.ndarray:
     return pairs
 
 
+def find_masks(
+    folder: str | os.PathLike[str], names: Sequence[str], data: DataConfig | None = None
+) -> list[Name | None]:
+    """Return the path of the mask of each image, `None` without one.
+
+    A mask has the path of its image below trainA and the like, except for the extension. It may also lie in a subfolder
+    of the split, such as trainA, which then comes first.
+
+    Args:
+        folder: Folder of the masks.
+        names: Paths of the images, each beginning with the split or another folder.
+        data: With --stacks all, masks may be images of a file, too, with the same numbers.
+
+    Raises:
+        UserError: Two masks have the same name, or one mask belongs to several images.
+    """
+    masks: dict[str, Name] = {}
+    files: Sequence[Name] = find_images(folder)
+    for mask in expand(folder, files, 1, data) if data else files:
+        if (known := masks.setdefault(stem(f"{mask}"), mask)) != mask:
+            raise UserError(f"{folder}: {printable(known)} and {printable(mask)} have the same name; expected one mask")
+    found: list[Name | None] = []
+    images: dict[Name, str] = {}
+    for name in names:
+        split, _, rest = name.partition(os.sep)
+        found.append(masks.get(stem(os.path.join(split, rest))) or masks.get(stem(rest)))
+        if (own := found[-1]) and images.setdefault(own, name) != name:
+            both = f"{printable(images[own])} and {printable(name)}"
+            raise UserError(
+                f"{printable(below(folder, own))} is the mask of {both}; expected a mask for each: put them"
+                f" into subfolders of {folder} with the names of the images' folders"
+            )
+    return [mask and below(folder, mask) for mask in found]
+
+
 def is_image(path: str) -> bool:
     """Return whether a file has the extension of an image, or has no extension and contains DICOM data."""
     name = os.path.basename(path)
@@ -224,7 +259,7 @@ def stem(path: str) -> str:
     The extension is never a number: 1.2.840.113619 is a DICOM identifier.
     """
     name, bracket, number = path.rpartition("[") if path.endswith("]") else (path, "", "")
-    without, extension = os.path.splitext(name[:-3] if name.endswith(".nii.gz") else name)
+    without, extension = os.path.splitext(name[:-3] if name.lower().endswith(".nii.gz") else name)
     return path if extension[1:].isdigit() else without + bracket + number
 
 

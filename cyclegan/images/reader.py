@@ -93,6 +93,16 @@ def decode_values(
     return decode_with_header(source, channels, any_type, nodata)[1]
 
 
+def decode_mask(source: Source) -> np.ndarray:
+    """Decode a mask, uint8 [h, w, 1]: 0 where the image is black or transparent, otherwise 1.
+
+    In a JPEG, which blurs the values, gray below 128 counts as black. Raise the errors of `decode`.
+    """
+    header, image = decode_with_header(source, 1, any_type=True)
+    inside = image.pixels > (127 if header.format == "jpeg" else 0)
+    return (inside if image.opacity is None else inside & (image.opacity > 0)).astype(np.uint8)
+
+
 def decode_with_header(
     source: Source, channels: int, any_type: bool, nodata: float | None = None
 ) -> tuple[Header, DecodedImage]:
@@ -105,7 +115,10 @@ def decode_with_header(
     if nodata is not None and image.metadata.nodata is None:
         image = dataclasses.replace(image, metadata=image.metadata._replace(nodata=nodata))
     highest = 0 if any_type else reader.header.highest
-    return reader.header, dataclasses.replace(image, pixels=_stretch(image.pixels, highest)) if highest else image
+    if highest:
+        opacity = None if image.opacity is None else _stretch(image.opacity, highest)
+        image = dataclasses.replace(image, pixels=_stretch(image.pixels, highest), opacity=opacity)
+    return reader.header, image
 
 
 def _stretch(pixels: np.ndarray, highest: int) -> np.ndarray:

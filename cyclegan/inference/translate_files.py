@@ -92,6 +92,7 @@ def translate(  # noqa: PLR0913  the public API
     stacks: Literal["first", "all"] | None = None,
     slice_axis: int | None = None,
     nodata: float | None = None,
+    masks: Path | None = None,
 ) -> Report:
     """Translate image files.
 
@@ -113,6 +114,8 @@ def translate(  # noqa: PLR0913  the public API
             default as the run was trained. Of NIfTI files, always all are.
         slice_axis: Axis along which the slices of volumes lie; by default as the run was trained.
         nodata: Value of pixels without data in TIFF files that name none; by default --nodata of the run.
+        masks: Folder with a mask for each image, which has its name except for the extension. Where the mask is black
+            or transparent, the translation equals the original.
 
     Returns:
         The report. It names each file that cannot be read or written; the other files are translated.
@@ -144,6 +147,9 @@ def translate(  # noqa: PLR0913  the public API
     translator = _FileTranslator(
         models, direction, size, format, folder if html else None, strip_metadata, data, batch_size, nodata
     )
+    if masks is not None:
+        tasks, without = file_plan.add_masks(tasks, os.fspath(masks), models[0].channels(direction))
+        refused += without
     report = Report(skipped=len(planned) - len(tasks) - len(refused), failed=refused)
     title = " to ".join(DIRECTIONS[direction])
     pool = concurrent.futures.ThreadPoolExecutor(len(models) + available_cores())
@@ -250,16 +256,17 @@ class _FileTranslator:
             with report.catch(tasks[0]):
                 self._translate_stack(report, tasks[0])
             return report
+        masks: dict[FileTask, np.ndarray | None] = {}
         for task in tasks:
             with report.catch(task):
-                originals[task] = self._read(task.source)
+                originals[task], masks[task] = self._read(task.source, task.mask)
         try:
-            results = self._generate([image.pixels for image in originals.values()])
+            results = self._generate([(image.pixels, masks.get(task)) for task, image in originals.items()])
         except Exception:  # such as too little memory: one by one
             results = None
         for number, (task, original) in enumerate(originals.items()):
             with report.catch(task):
-                result = results[number] if results else self._generate([original.pixels])[0]
+                result = results[number] if results else self._generate([(original.pixels, masks.get(task))])[0]
                 self._write(report, task, original, *result)
         return report
 
@@ -267,16 +274,21 @@ class _FileTranslator:
         """Translate all images of a file, some at a time, into a file of as many."""
         axis = self._data.slice_axis
         count = reader.count(task.source, self._channels, axis)
-        slices = [Slice(task.source, number, axis) for number in range(count)]
-        first = self._read(slices[0]).pixels
+        if task.mask and (number := reader.count(f"{task.mask}", 1, axis)) != count:
+            raise ImageError(f"{count} images, but its mask has {number}: expected equal numbers")
+        slices = [
+            (Slice(task.source, number, axis), Slice(f"{task.mask}", number, axis) if task.mask else None)
+            for number in range(count)
+        ]
+        first = self._read(*slices[0])[0].pixels
         size = max(1, min(self._batch_size, self._model.tile**2 // (first.shape[0] * first.shape[1])))
         with contextlib.ExitStack() as stack:
             for start in range(0, count, size):
-                originals = [self._read(each) for each in slices[start : start + size]]
-                if any((each.pixels.shape, each.pixels.dtype) != (first.shape, first.dtype) for each in originals):
+                originals = [self._read(*each) for each in slices[start : start + size]]
+                if any((each.pixels.shape, each.pixels.dtype) != (first.shape, first.dtype) for each, _ in originals):
                     raise ImageError("its images differ in size or depth: expected equal ones, or --stacks first")
-                results = self._generate([each.pixels for each in originals])
-                for number, (original, (output, cycle)) in enumerate(zip(originals, results), start):
+                results = self._generate([(each.pixels, mask) for each, mask in originals])
+                for number, ((original, _), (output, cycle)) in enumerate(zip(originals, results), start):
                     image = self._to_values(task, original, output)
                     if number == 0:
                         shape, dtype = (count, *image.pixels.shape), image.pixels.dtype
@@ -291,17 +303,28 @@ class _FileTranslator:
                 self.bar.set_postfix_str(f"{printable(task.name)}: {min(start + size, count)} of {count}")
         self._report(report, task, *shown, count=count)
 
-    def _read(self, source: Source) -> DecodedImage:
-        image = conversions.read(source, self._channels, self._ranges, self._nodata)
-        return conversions.resize(image, self._size)
+    def _read(self, source: Source, mask: Source | None) -> tuple[DecodedImage, np.ndarray | None]:
+        """Return an image and its mask, bool [h, w, 1], in the size of the translation."""
+        decoded = conversions.read(source, self._channels, self._ranges, self._nodata)
+        original = conversions.resize(decoded, self._size)
+        shapes = decoded.pixels.shape, original.pixels.shape
+        return original, None if mask is None else _read_mask(mask, *shapes)
 
-    def _generate(self, images: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray | None]]:
-        """Return the translation and, for a page, the cycle image of each image, with a model that is idle."""
+    def _generate(
+        self, originals: Sequence[tuple[np.ndarray, np.ndarray | None]]
+    ) -> list[tuple[np.ndarray, np.ndarray | None]]:
+        """Return the translation and, for a page, the cycle image of each (image, mask), with a model that is idle."""
+        images, masks = zip(*originals)
         model, back = self._idle.get(), self._direction[::-1]
+
+        def translate(direction: str, batch: np.ndarray) -> np.ndarray:
+            outputs = model.translate(direction, batch)
+            return outputs if masks[0] is None else np.where(np.stack(masks), outputs, batch)
+
         try:
-            outputs = model.translate(self._direction, np.stack(images))
+            outputs = translate(self._direction, np.stack(images))
             has_cycles = self._page is not None and back in model.generators
-            return list(zip(outputs, model.translate(back, outputs) if has_cycles else [None] * len(images)))
+            return list(zip(outputs, translate(back, outputs) if has_cycles else [None] * len(images)))
         finally:
             self._idle.put(model)
 
@@ -353,6 +376,16 @@ class _FileTranslator:
         height, width = output.shape[:2]
         report.done, report.images = report.done + 1, report.images + count
         report.tiled += height * width > self._model.tile**2
+
+
+def _read_mask(source: Source, original: Sequence[int], resized: Sequence[int]) -> np.ndarray:
+    """Read the mask of an image of the shape `original`: bool [h, w, 1], resized like the image."""
+    with loading.naming_image(source, "", 0):
+        mask = reader.decode_mask(source)
+        if mask.shape[:2] != tuple(original[:2]):
+            sizes = geometry.format_size(mask.shape), geometry.format_size(original)
+            raise ImageError(f"a mask of {sizes[0]}, expected {sizes[1]}")
+    return geometry.resize(mask, (resized[0], resized[1]), is_mask=True) > 0
 
 
 def _write_item(

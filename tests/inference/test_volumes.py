@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tifffile
 from PIL import Image
 
@@ -137,3 +138,18 @@ def test_the_setting_of_the_run_decides_and_pages_must_be_alike(tmp_path):
         translate(SameImage(), tmp_path / "in", tmp_path / "axis", slice_axis=1)
     with pytest.raises(UserError, match="expected a NIFTI file as original, or --format tiff"):
         translate(SameImage(), tmp_path / "in" / "a.tif", tmp_path / "c.nii")
+
+
+def test_a_stack_has_a_stack_of_masks(tmp_path):
+    values = np.random.default_rng(0).integers(1, 255, (4, 16, 20)).astype(np.uint8)
+    masks = (values > 99).astype(np.uint8)
+    for folder, stack in (("in", values), ("masks", masks), ("short", masks[:3])):
+        (tmp_path / folder).mkdir()
+        tifffile.imwrite(tmp_path / folder / "a.tif", stack, photometric="minisblack")
+    model = SameImage(stacks="all")
+    inverted = tf.keras.Input((None, None, 1))
+    model.generators["x2y"] = tf.keras.Model(inverted, -inverted)
+    translate(model, tmp_path / "in", tmp_path / "out", masks=tmp_path / "masks", batch_size=3)
+    np.testing.assert_array_equal(tifffile.imread(tmp_path / "out" / "a.tif"), np.where(masks, 255 - values, values))
+    report = translate(model, tmp_path / "in", tmp_path / "none", masks=tmp_path / "short")
+    assert "4 images, but its mask has 3: expected equal numbers" in report.failed[0]
