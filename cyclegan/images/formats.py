@@ -12,7 +12,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from cyclegan.errors import UserError
-from cyclegan.images import codec_format, dicom_format, heif_format, tiff_format
+from cyclegan.images import codec_format, dicom_format, film_format, heif_format, tiff_format
 from cyclegan.images.image import DecodedImage, ImageError, ImageReader, Open, Write
 from cyclegan.images.pillow_format import pillow_functions
 from cyclegan.images.value_range import to_depth
@@ -23,7 +23,8 @@ class Format(NamedTuple):
 
     endings: tuple[str, ...]  # of file names; the first is the one to write
     open: Open
-    write: Write | None  # `None` if files are copies of an original, see `dicom_format.write_copy`
+    # `None` if files are only read, or are copies of an original; see `dicom_format.write_copy` and `FilmWriter`.
+    write: Write | None
     deep: bool = False  # whether it holds 16 bits
     opacity: bool = False
     any_values: bool = False  # whether it holds any number of channels, and values such as float32
@@ -58,6 +59,7 @@ FORMATS = {
     "tiff": Format(
         (".tif", ".tiff"), tiff_format.open_image, tiff_format.write, deep=True, opacity=True, any_values=True
     ),
+    "film": Format(tuple(film_format.CONTAINERS), film_format.open_image, None, compressed=True),
 }
 
 # Names of other files, by their first bytes.

@@ -7,12 +7,13 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import itertools
+import math
 import os
 import pathlib
 import queue
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, Optional
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, Optional, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -23,18 +24,23 @@ from cyclegan.data import loading
 from cyclegan.data.loading import available_cores
 from cyclegan.errors import UserError, printable
 from cyclegan.images import dicom_format, formats, geometry, reader
-from cyclegan.images.image import DecodedImage, Metadata, visible
+from cyclegan.images.film_format import Film, FilmWriter
+from cyclegan.images.image import DecodedImage, Metadata, convert_bands, visible
 from cyclegan.images.value_range import image_to_values, to_depth
 from cyclegan.inference import conversions, file_plan
 from cyclegan.inference.conversions import Path, Size
 from cyclegan.inference.file_plan import PAGE_FOLDER, FileTask
 from cyclegan.inference.model import Model, load_on_devices
 from cyclegan.run import html_report
+from cyclegan.whole_file import open_regular
 
 MAX_PIXELS = 50_000_000  # of all images in memory at the same time, unless one batch has more
 MAX_SIDE = 512  # longer side of an image of the page in pixels
 
 Shape = Optional[tuple[int, int, bool]]  # height and width in pixels, whether it has 16 bits; `None` if unreadable
+Frames = list[tuple[int, np.ndarray]]  # of a film, with their times
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclasses.dataclass
@@ -42,6 +48,8 @@ class Report:
     """Outcome of a translation of files."""
 
     done: int = 0  # files that were written
+    films: int = 0  # of these, films
+    frames: int = 0  # of these films
     failed: list[str] = dataclasses.field(default_factory=list)  # descriptions of files not written or not on the page
     tiled: int = 0  # images that were too large to be translated at once
     cut: int = 0  # files with several frames or pages, of which only the first was translated
@@ -130,13 +138,18 @@ def translate(  # noqa: PLR0913  the public API
     translator = _FileTranslator(models, direction, size, format, folder if html else None, strip_metadata)
     report = Report(skipped=len(planned) - len(tasks) - len(refused), failed=refused)
     title = " to ".join(DIRECTIONS[direction])
+    films = [task for task in tasks if formats.format_of(task.source) == "film"]
+    images = [task for task in tasks if task not in films]
+    total, max_pixels = len(images) + len(refused), models[0].tile ** 2
     pool = concurrent.futures.ThreadPoolExecutor(len(models) + available_cores())
     try:
-        with tqdm.tqdm(desc=title, total=len(tasks) + len(refused), unit=" images", disable=not bars or None) as bar:
-            batches = make_batches(map(translator.inspect, tasks), batch_size, models[0].tile ** 2)
-            for part in _in_order(pool, translator, batches):
+        with tqdm.tqdm(desc=title, total=total, unit=" images", disable=not (bars and images) or None) as bar:
+            batches = make_batches(map(translator.inspect, images), batch_size, max_pixels)
+            for part in _in_order(pool, translator.translate, batches):
                 report.add(part)
                 bar.update(report.done + len(report.failed) - bar.n)
+        for task in films:
+            translator.translate_film(report, task, pool, batch_size, bars)
     finally:
         pool.shutdown(cancel_futures=True)  # after Ctrl-C, files that are being translated are completed
     report.seconds = time.perf_counter() - began
@@ -146,16 +159,16 @@ def translate(  # noqa: PLR0913  the public API
 
 
 def _in_order(
-    pool: concurrent.futures.Executor, translator: _FileTranslator, batches: Iterable[tuple[int, list[FileTask]]]
-) -> Iterator[Report]:
-    """Translate batches, (pixels, files), in a pool with at most `MAX_PIXELS` in memory; yield the reports in order."""
-    waiting: collections.deque[tuple[int, concurrent.futures.Future[Report]]] = collections.deque()
-    for pixels, tasks in batches:
+    pool: concurrent.futures.Executor, translate: Callable[[T], R], batches: Iterable[tuple[int, T]]
+) -> Iterator[R]:
+    """Translate batches, (pixels, batch), in a pool with at most `MAX_PIXELS` in memory; yield the results in order."""
+    waiting: collections.deque[tuple[int, concurrent.futures.Future[R]]] = collections.deque()
+    for pixels, batch in batches:
         while waiting and (waiting[0][1].done() or sum(part[0] for part in waiting) + pixels > MAX_PIXELS):
             yield waiting.popleft()[1].result()
-        waiting.append((pixels, pool.submit(translator.translate, tasks)))
-    for _, report in waiting:
-        yield report.result()
+        waiting.append((pixels, pool.submit(translate, batch)))
+    for _, result in waiting:
+        yield result.result()
 
 
 def make_batches(
@@ -217,12 +230,54 @@ class _FileTranslator:
                 self._write(report, task, original, *result)
         return report
 
-    def _generate(self, images: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    def translate_film(
+        self, report: Report, task: FileTask, pool: concurrent.futures.Executor, batch_size: int, bars: bool
+    ) -> None:
+        """Read, translate and write a film, with few frames in memory. The page shows its first frame."""
+        with report.catch(task):
+            with (
+                formats.partial_file(task.target) as path,
+                open_regular(task.source) as file,
+                Film(file) as film,
+                FilmWriter(path, task.target.suffix.lower(), film, self._strip_metadata) as writer,
+                tqdm.tqdm(desc=task.name, total=len(film) or None, unit=" frames", disable=not bars or None) as bar,
+            ):
+                frames, area = film.frames(writer.add_sound), math.prod(self._size or film.size)
+                count = max(1, min(batch_size, self._model.tile**2 // area))
+
+                def batches() -> Iterator[tuple[int, Frames]]:
+                    while batch := [(time, film.pixels(frame)) for time, frame in itertools.islice(frames, count)]:
+                        yield len(batch) * area, batch
+
+                for translated in _in_order(pool, self._translate_frames, batches()):
+                    for time, pixels in translated:
+                        writer.write(pixels, time)
+                    bar.update(len(translated))
+            if self._page:
+                first = conversions.resize(conversions.read(task.source, self._channels, self._ranges), self._size)
+                self._show(report, task, first.pixels, *self._generate([first.pixels])[0])
+            report.done += 1
+            report.films += 1
+            report.frames += writer.frames
+            report.tiled += area > self._model.tile**2
+
+    def _translate_frames(self, frames: Frames) -> Frames:
+        """Translate frames of a film, uint8 [h, w, 3], into the same."""
+        images = [DecodedImage(convert_bands(pixels, self._channels, has_opacity=False)[0]) for _, pixels in frames]
+        images = [conversions.resize(conversions.to_network(image, self._ranges), self._size) for image in images]
+        outputs = [
+            to_depth(output, np.uint8) for output, _ in self._generate([image.pixels for image in images], False)
+        ]
+        return [(time, output.repeat(3 // output.shape[2], axis=2)) for (time, _), output in zip(frames, outputs)]
+
+    def _generate(
+        self, images: Sequence[np.ndarray], cycles: bool = True
+    ) -> list[tuple[np.ndarray, np.ndarray | None]]:
         """Return the translation and, for a page, the cycle image of each image, with a model that is idle."""
         model, back = self._idle.get(), self._direction[::-1]
         try:
             outputs = model.translate(self._direction, np.stack(images))
-            has_cycles = self._page is not None and back in model.generators
+            has_cycles = cycles and self._page is not None and back in model.generators
             return list(zip(outputs, model.translate(back, outputs) if has_cycles else [None] * len(images)))
         finally:
             self._idle.put(model)
@@ -246,15 +301,22 @@ class _FileTranslator:
                 image = image_to_values(image, value_range, image.fractional and format == "tiff")
             formats.write(task.target, image, self._format)
         if self._page:
-            images = {"input": original.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
-            try:
-                report.items.append(_write_item(self._page, task, self._direction, images))
-            except OSError as error:
-                raise OSError(f"translated, but not shown on the page: {error}") from error
+            self._show(report, task, original.pixels, output, cycle)
         height, width = output.shape[:2]
         report.done += 1
         report.tiled += height * width > self._model.tile**2
         report.cut += reader.has_more_frames(task.source, self._channels)
+
+    def _show(
+        self, report: Report, task: FileTask, original: np.ndarray, output: np.ndarray, cycle: np.ndarray | None
+    ) -> None:
+        """Add a file that was written to the page."""
+        assert self._page
+        images = {"input": original, "output": output, **({} if cycle is None else {"cycle": cycle})}
+        try:
+            report.items.append(_write_item(self._page, task, self._direction, images))
+        except OSError as error:
+            raise OSError(f"translated, but not shown on the page: {error}") from error
 
 
 def _write_item(

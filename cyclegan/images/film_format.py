@@ -1,0 +1,284 @@
+"""Films with the package av: frames as images, and copies with other frames and the same sound."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from cyclegan.errors import MissingPackageError, UserError
+from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, convert_bands
+
+# The container by the ending of a name.
+CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi"}
+ATOMS = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")  # that MP4 and QuickTime files begin with
+# Encoders and their options by container, without visible losses.
+ENCODERS = {
+    "avi": ("mpeg4", {"flags": "+qscale", "global_quality": "236"}),
+    "webm": ("libvpx-vp9", {"crf": "20", "row-mt": "1", "cpu-used": "4"}),
+}
+H264 = ("libx264", {"crf": "16"})  # for the other containers
+SCALING = 4 | 0x2000 | 0x40000  # of libswscale: bicubic, full chroma interpolation, accurate rounding
+LIMITED, FULL = 1, 2  # ranges of levels: 16 to 235, 0 to 255
+BT601, BT709 = 5, 1  # matrices between RGB and YUV, as libswscale numbers them
+MATRICES = {1: BT709, 4: 4, 5: BT601, 6: BT601, 7: 7, 9: 9, 10: 9}  # of libswscale, by the number in a film
+TAGS = {BT601: 6}  # the number in a film, if it is not the one of libswscale
+SD_HEIGHT = 576  # pixels; players expect BT.709 in higher films that do not name their matrix
+
+
+def container_of(file: BinaryIO) -> str | None:
+    """Return av's name of the container of an open film, by its content; `None` for other files."""
+    beginning = file.read(12)
+    file.seek(0)
+    if beginning.startswith(b"\x1aE\xdf\xa3"):
+        return "matroska"
+    if beginning.startswith(b"RIFF") and beginning.endswith(b"AVI "):
+        return "avi"
+    return "mov" if beginning[4:8] in ATOMS else None
+
+
+def import_av() -> Any:
+    """Return the package av; raise `MissingPackageError` without it."""
+    try:
+        import av
+    except ImportError:
+        raise MissingPackageError("a film, which needs the package av: pip install av") from None
+    return av
+
+
+def _names(av: Any) -> dict[str, str]:
+    """Return options of `av.open` so that titles need not be UTF-8, as in new versions of av."""
+    return {"metadata_errors": "surrogateescape"} if int(av.__version__.split(".")[0]) < 19 else {}
+
+
+def open_image(file: BinaryIO) -> ImageReader | None:
+    """Return the reader of a film, `None` for other files."""
+    return FilmReader(file) if container_of(file) else None
+
+
+class FilmReader:
+    """Read the first frame of a film."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._film = Film(file)
+        self._frames = self._film.frames()
+        first = next(self._frames, None)
+        if not first:
+            raise ImageError("a film without images")
+        self._first = self._film.pixels(first[1])
+        height, width, bands = self._first.shape
+        self.header = Header(height, width, bands, "film")
+
+    def read(self, channels: int) -> DecodedImage:
+        """Return the first frame."""
+        return DecodedImage(convert_bands(self._first, channels, has_opacity=False)[0])
+
+    def has_more_frames(self, channels: int) -> bool:
+        """Return whether the film has more frames."""
+        return next(self._frames, None) is not None
+
+
+class Film:
+    """Decode an open film; a context manager.
+
+    Attributes:
+        container: av's container.
+        video: av's first stream of images.
+        rate: Frames per second, on average.
+
+    Raises:
+        ImageError: It is not a film, or is damaged, or has no images.
+        MissingPackageError: The package av is not installed.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        av = import_av()
+        self._error: Any = av.FFmpegError
+        name = container_of(file)
+        if not name:
+            raise ImageError("not a film")
+        with self._explain("header"):
+            # With a format, because other kinds of files, such as playlists, make av open other files.
+            self.container: Any = av.open(file, format=name, **_names(av))
+        if not self.container.streams.video:
+            raise ImageError("a film without images")
+        video: Any = self.container.streams.video[0]
+        video.thread_type = "AUTO"
+        self.video = video
+        check_size(video.width, video.height)
+        self.rate = video.average_rate or video.guessed_rate or 25
+        self.size = video.width, video.height  # of all frames, if later ones differ
+        self.matrix = MATRICES.get(video.codec_context.colorspace, BT709 if video.height > SD_HEIGHT else BT601)
+        is_full = video.codec_context.color_range == FULL or (video.pix_fmt or "").startswith("yuvj")
+        self.range = FULL if is_full else LIMITED
+        self.quarters = 0  # turns, counterclockwise, that make frames upright; known after the first one
+
+    def __enter__(self) -> Film:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.container.close()
+
+    @contextlib.contextmanager
+    def _explain(self, part: str) -> Iterator[None]:
+        try:
+            yield
+        except self._error as error:
+            raise ImageError(f"a damaged film: its {part} cannot be decoded") from error
+
+    def __len__(self) -> int:
+        """Return the number of frames, which is an estimate for some containers; 0 if it is unknown."""
+        duration = float((self.video.duration or 0) * self.video.time_base) or (self.container.duration or 0) / 1e6
+        return self.video.frames or round(duration * float(self.rate))
+
+    def frames(self, sound: Callable[[Any], None] | None = None) -> Iterator[tuple[int, Any]]:
+        """Yield the frames and their times in units of `video.time_base`.
+
+        Args:
+            sound: Function that takes the packets of the sound between the frames.
+        """
+        packets = self.container.demux(self.video, *(self.container.streams.audio if sound else ()))
+        last, step = None, max(1, round(1 / float(self.rate * self.video.time_base)))
+        while True:
+            with self._explain("data"):
+                packet = next(packets, None)
+                frames = packet.decode() if packet and packet.stream is self.video else []
+            if packet is None:
+                return
+            if sound and packet.stream is not self.video and packet.dts is not None:
+                sound(packet)
+            for frame in frames:
+                # AVI files have times of decoding only, and damaged files any.
+                time = frame.dts if self.container.format.name == "avi" else frame.pts
+                if last is not None:
+                    time = last + step if time is None else max(last + 1, time)
+                last = time or 0
+                yield last, frame
+
+    def pixels(self, frame: Any) -> np.ndarray:
+        """Return a frame, upright: uint8 [h, w, 3]."""
+        self.quarters = round(frame.rotation / 90) % 4
+        pixels = frame.to_ndarray(
+            format="rgb24",
+            width=self.size[0],
+            height=self.size[1],
+            src_colorspace=self.matrix,
+            dst_colorspace=other_matrix(self.matrix),
+            src_color_range=self.range,
+            dst_color_range=FULL,
+            interpolation=SCALING,
+        )
+        return np.rot90(pixels, self.quarters)
+
+
+def other_matrix(matrix: int) -> int:
+    """Return a matrix for RGB, which has none: av ignores matrix and range unless those of both sides differ."""
+    return BT601 if matrix == BT709 else BT709
+
+
+class FilmWriter:
+    """Write a copy of a film with other frames; a context manager.
+
+    Args:
+        path: Path to write.
+        ending: Ending of the name that the copy will have, one of `CONTAINERS`.
+        film: The original.
+        strip_metadata: Whether to leave out the title, the date, the place and so on.
+
+    Raises:
+        UserError: The copy cannot be encoded.
+    """
+
+    def __init__(self, path: pathlib.Path, ending: str, film: Film, strip_metadata: bool = False) -> None:
+        av = import_av()
+        self._film, self._ending, self._av = film, ending, av
+        self._file = open(path, "wb")  # noqa: SIM115  closed in `__exit__`; opened here because av could take a name for an address
+        self._copy: Any = av.open(self._file, "w", format=CONTAINERS[ending], **_names(av))
+        if not strip_metadata:
+            self._copy.metadata.update(film.container.metadata)
+        self._video: Any = None
+        self._streams: dict[int, Any] = {}  # of sound, by the index of the original's stream
+        self._sound: collections.deque[Any] = collections.deque()
+        self.frames = 0  # that were written
+
+    def __enter__(self) -> FilmWriter:
+        return self
+
+    def __exit__(self, kind: type | None, *exception: object) -> None:
+        try:
+            if kind is None:
+                self._write(None)
+        finally:
+            with self._file, contextlib.suppress(*([self._av.FFmpegError, OSError] if kind else [])):
+                self._copy.close()
+
+    def add_sound(self, packet: Any) -> None:
+        """Write a packet of the sound of the original after the next frame."""
+        self._sound.append(packet)
+
+    def write(self, pixels: np.ndarray, time: int) -> None:
+        """Write a frame at a time in units of the time base of the original.
+
+        H.264 has even sides only: the last row or column is repeated if there is an odd number.
+
+        Args:
+            pixels: uint8 [h, w, 3], in the size of the first frame.
+            time: See `Film.frames`.
+        """
+        height, width = pixels.shape[:2]
+        if self._video is None:
+            self._add_streams(height + height % 2, width + width % 2)
+        pixels = np.pad(pixels, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+        frame: Any = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), "rgb24")
+        frame = frame.reformat(
+            format="yuv420p",
+            src_colorspace=other_matrix(self._film.matrix),
+            dst_colorspace=self._film.matrix,
+            src_color_range=FULL,
+            dst_color_range=self._film.range,
+            interpolation=SCALING,
+        )
+        frame.pts, frame.time_base = time, self._film.video.time_base
+        self._write(frame)
+        self.frames += 1
+
+    def _write(self, frame: Any) -> None:
+        """Write a frame, `None` at the end, and the sound before it."""
+        if self._video is None:
+            raise ImageError("a film without images")
+        try:
+            self._copy.mux(self._video.encode(frame))
+            while self._sound:
+                packet = self._sound.popleft()
+                packet.stream = self._streams[packet.stream.index]
+                self._copy.mux(packet)
+        except self._av.FFmpegError as error:
+            raise UserError(self._refusal()) from error
+
+    def _refusal(self) -> str:
+        sound = ", ".join(stream.codec_context.name for stream in self._film.container.streams.audio)
+        return f"{self._ending} files do not hold this film{sound and f' with sound of {sound}'}: expected .mkv"
+
+    def _add_streams(self, height: int, width: int) -> None:
+        original, container = self._film.video, CONTAINERS[self._ending]
+        if container == "avi" != self._film.container.format.name:
+            raise UserError("AVI files hold one rate instead of the times of frames: expected .mp4 or .mkv")
+        encoder, options = ENCODERS.get(container, H264)
+        video = self._video = self._copy.add_stream(encoder, rate=self._film.rate, options=options)
+        video.width, video.height, video.pix_fmt = width, height, "yuv420p"
+        context, source = video.codec_context, original.codec_context
+        context.time_base = original.time_base
+        if aspect := original.sample_aspect_ratio:
+            context.sample_aspect_ratio = 1 / aspect if self._film.quarters % 2 else aspect
+        context.colorspace, context.color_range = TAGS.get(self._film.matrix, self._film.matrix), self._film.range
+        context.color_primaries, context.color_trc = source.color_primaries, source.color_trc
+        for stream in self._film.container.streams.audio:
+            try:
+                self._streams[stream.index] = self._copy.add_stream_from_template(stream)
+            except ValueError as error:
+                raise UserError(self._refusal()) from error
+            self._streams[stream.index].metadata.update(stream.metadata)  # the language
