@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import pathlib
-from collections.abc import Collection, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Collection, Sequence
+from typing import NoReturn, Union
 
 import numpy as np
 
+from cyclegan.data import loading
 from cyclegan.data.loading import ImageFiles
-from cyclegan.errors import UserError, printable
-from cyclegan.images import dicom_format, formats
+from cyclegan.errors import UserError, counted, printable
+from cyclegan.images import dicom_format, formats, reader
 from cyclegan.images.geometry import format_size
+from cyclegan.images.reader import Slice
 
 EXTENSIONS = tuple(itertools.chain.from_iterable(form.endings for form in formats.FORMATS.values()))
 TRAINING = ("trainA", "trainB")
 DICOMDIR = "DICOMDIR"  # the table of contents of a medium
 MAX_EXTENSIONS = 5  # of other files, named in a remark
+Name = Union[str, Slice]  # of an image: the path of a file, or one of its images
 HELD_OUT = 0.05  # fraction of the training images that is used for validation if there is no test folder
 
 
@@ -45,20 +49,82 @@ def find_images(folder: str | os.PathLike[str], others: list[str] | None = None)
     return sorted(found)
 
 
-def find_splits(folder: pathlib.Path, splits: Collection[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the image files of the splits of a dataset.
+def expand(
+    folder: str | os.PathLike[str],
+    files: Sequence[Name],
+    channels: int,
+    stacks: str = "all",
+    bars: bool = False,
+    skip_unreadable: bool = False,
+) -> list[Name]:
+    """Return the images of files, whose paths are relative to a folder: with `stacks` "all", all images of each file.
 
-    Without a test folder, the last training images of the domain are held out for validation.
+    With `skip_unreadable`, a file that cannot be read counts as one image.
+    """
+    counts = [1] * len(files)
+
+    def count(_: str, index: int) -> None:
+        name = files[index]
+        with contextlib.suppress(*(loading.UnreadableImageError,) * skip_unreadable):
+            if isinstance(name, str):
+                path = os.path.join(folder, name)
+                with loading.naming_image(path, "", index):
+                    counts[index] = reader.count(path, channels)
+
+    if stacks == "all":
+        loading.for_each_image({"": files}, count, "Counting images", bars)
+    images: list[Name] = []
+    for name, number in zip(files, counts):
+        images += [name] if number == 1 else [Slice(f"{name}", i) for i in range(number)]
+    return images
+
+
+def below(folder: str | os.PathLike[str], name: Name) -> Name:
+    """Return an image whose path is relative to a folder as an image to read."""
+    if isinstance(name, Slice):
+        return name._replace(path=os.path.join(folder, name.path))
+    return os.path.join(folder, name)
+
+
+def describe_stacks(split: str, names: Sequence[Name], images: np.ndarray) -> list[str]:
+    """Return a remark about files with several images, if there are any; `images` has the number of images by file."""
+    if files := {name.path for name in names if isinstance(name, Slice)}:
+        flat = sum(not isinstance(name, Slice) for name in names)
+        return [f"{split}: {counted(len(names), 'image')} in {counted(len(files) + flat, 'file')}"]
+    several = np.flatnonzero(images > 1)
+    if not len(several):
+        return []
+    example = f"{printable(names[several[0]])} ({images[several[0]]})"
+    return [
+        f"{split}: {counted(len(several), 'file')} with several pages, slices or frames, for example {example}; only"
+        " the first of each is used: --stacks all uses all"
+    ]
+
+
+def find_splits(
+    folder: pathlib.Path,
+    splits: Collection[str],
+    list_images: Callable[[str, Sequence[Name]], list[Name]] = lambda split, files: [*files],
+) -> tuple[dict[str, list[Name]], list[str]]:
+    """Return the images of the splits of a dataset.
+
+    Without a test folder, the last training images of the domain are held out for validation. These are all images of
+    the last files if there are several files.
+
+    Args:
+        folder: The folder of the dataset.
+        splits: Names of folders, such as "trainA".
+        list_images: Function that returns the images of files of a split, see `expand`; by default one of each file.
 
     Returns:
-        Paths relative to the folder by split, and remarks for the user.
+        Images with paths relative to the folder by split, and remarks for the user.
     """
-    names: dict[str, list[str]] = {}
+    names: dict[str, list[Name]] = {}
     notes: list[str] = []
     for domain in "AB":
         train, test = f"train{domain}", f"test{domain}"
         if (folder / test).is_dir():
-            names[test] = _list_split(folder, test, notes)
+            names[test] = list_images(test, _list_split(folder, test, notes))
         if train in splits or test not in names:
             if not (folder / train).is_dir():
                 absent = "" if train in splits else f", and no {test}"
@@ -68,6 +134,8 @@ def find_splits(folder: pathlib.Path, splits: Collection[str]) -> tuple[dict[str
                     f" in trainB{around}"
                 )
             names[train] = _list_split(folder, train, notes)
+            if test in names or len(names[train]) == 1:
+                names[train] = list_images(train, names[train])
         if test not in names:
             total = len(names[train])
             if total == 1:
@@ -75,17 +143,19 @@ def find_splits(folder: pathlib.Path, splits: Collection[str]) -> tuple[dict[str
                     f"{folder / train}: 1 image and no {test}; expected 2 images, one of them for validation"
                 )
             count = max(1, round(HELD_OUT * total))
-            names[train], names[test] = names[train][:-count], names[train][-count:]
+            kept, held_out = names[train][:-count], names[train][-count:]
+            names[train], names[test] = list_images(train, kept) if train in splits else [], list_images(test, held_out)
+            unit = "images" if len(names[test]) == count else "files"
             notes.append(
-                f"No {test} in {folder}: the last {count} of {total} images of {train} are held out for validation"
+                f"No {test} in {folder}: the last {count} of {total} {unit} of {train} are held out for validation"
             )
     return {split: names[split] for split in splits}, notes
 
 
-def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[str]:
+def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[Name]:
     """Return the image files of a split; add a remark about its other files to `notes`."""
     others: list[str] = []
-    names = [os.path.join(split, name) for name in find_images(folder / split, others)]
+    names: list[Name] = [os.path.join(split, name) for name in find_images(folder / split, others)]
     if not names:
         hint = f". {describe_others(split, others)}" if others else ""
         raise UserError(f"{folder / split}: no images; expected at least one of {' '.join(EXTENSIONS)}{hint}")
@@ -148,9 +218,13 @@ def is_image(path: str) -> bool:
 
 
 def stem(path: str) -> str:
-    """Return a path without its extension, which is never a number: 1.2.840.113619 is a DICOM identifier."""
-    without, extension = os.path.splitext(path)
-    return path if extension[1:].isdigit() else without
+    """Return a path, or the name of a `Slice`, without the extension.
+
+    The extension is never a number: 1.2.840.113619 is a DICOM identifier.
+    """
+    name, bracket, number = path.rpartition("[") if path.endswith("]") else (path, "", "")
+    without, extension = os.path.splitext(name)
+    return path if extension[1:].isdigit() else without + bracket + number
 
 
 def _is_dicom(path: str) -> bool:

@@ -186,7 +186,7 @@ def describe_error(error: Exception) -> str:
 @contextlib.contextmanager
 def naming_image(source: Source, split: str, index: int) -> Iterator[None]:
     """Turn every error into an `UnreadableImageError` with the name of the image."""
-    name = f"{split}[{index}]" if isinstance(source, bytes) else os.fspath(source)
+    name = f"{split}[{index}]" if isinstance(source, bytes) else f"{source}"
     try:
         yield
     except Exception as error:  # the libraries raise almost anything for a damaged file

@@ -9,7 +9,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import io
-import os
 import pathlib
 import zlib
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from PIL import Image
 from cyclegan import terminal
 from cyclegan.config.data import AUTO, DataConfig
 from cyclegan.data import folder_source, loading, scenes, stripes
+from cyclegan.data.folder_source import Name
 from cyclegan.data.loading import ImageFiles
 from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
 from cyclegan.errors import UserError, counted, printable
@@ -91,6 +91,9 @@ def load_domains(
     channels = {split: _of_domain(split, data.channels_x, data.channels_y) for split in splits}
     ranged = [split for split in splits if _of_domain(split, data.value_range_x, data.value_range_y)]
     facts = loading.check_files(sources, channels, bars, ranged)
+    stacks = [
+        text for split in splits for text in folder_source.describe_stacks(split, names[split], facts[split]["images"])
+    ]
     data, measured = measure_ranges(data, sources, bars)
     dtype = np.dtype(np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8)
     files = {
@@ -102,7 +105,7 @@ def load_domains(
             channels[split],
             dtype,
             data.value_range(_of_domain(split, "X", "Y")),
-            names[split],
+            [f"{name}" for name in names[split]],
         )
         for split in splits
     }
@@ -127,7 +130,7 @@ def load_domains(
         files["testB"],
         (in_decay["trainA in decay"], in_decay["trainB in decay"]) if in_decay else None,
         size,
-        (*notes, *paired, *measured, *narrow, *decoded),
+        (*notes, *stacks, *paired, *measured, *narrow, *decoded),
         {name: getattr(data, name) for name in RANGES.values()},
         pairs,
     )
@@ -140,7 +143,7 @@ def _of_domain(split: str, x: T, y: T) -> T:
 
 def _find(
     data: DataConfig, splits: Sequence[str], bars: bool
-) -> tuple[Mapping[str, Sequence[Source]], Mapping[str, Sequence[str]], Sequence[str]]:
+) -> tuple[Mapping[str, Sequence[Source]], Mapping[str, Sequence[Name]], Sequence[str]]:
     """Return paths or contents of files by split, names of the images by split, and remarks for the user."""
     if data.is_embedded:
         test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
@@ -161,9 +164,19 @@ def _find(
             f"--dataset {data.dataset}: no such folder; expected a folder with trainA and trainB, stripes, scenes, or"
             f" cycle_gan/NAME with NAME one of {', '.join(tfds_source.cycle_gan_names())}"
         )
-    found, notes = folder_source.find_splits(folder, splits)
-    names = {split: part[: data.max_dataset_size] for split, part in found.items()}
-    return {split: [os.path.join(folder, name) for name in part] for split, part in names.items()}, names, notes
+
+    def list_images(split: str, files: Sequence[Name]) -> list[Name]:
+        return folder_source.expand(
+            folder, files, _of_domain(split, data.channels_x, data.channels_y), data.stacks, bars
+        )
+
+    found, notes = folder_source.find_splits(folder, splits, list_images)
+    images = {split: part[: data.max_dataset_size] for split, part in found.items()}
+    return (
+        {split: [folder_source.below(folder, name) for name in part] for split, part in images.items()},
+        images,
+        notes,
+    )
 
 
 def draw(dataset: str, split: str, index: int, size: int) -> np.ndarray:

@@ -207,13 +207,14 @@ class _Scorer:
 def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[int, int]) -> ImageFiles:
     """Read real images of the target domain of a direction, resized to `size` like the held-out images of the run."""
     data, channels, value_range = model.config.data, model.channels(direction)[1], model.value_ranges(direction)[1]
-    paths = [os.path.join(folder, name) for name in folder_source.find_images(folder)]
+    found = folder_source.expand(folder, folder_source.find_images(folder), model.channels(direction)[1], data.stacks)
+    paths = [folder_source.below(folder, name) for name in found]
     if not paths:
         raise UserError(f"--real {folder}: no images; expected at least 2 of {' '.join(folder_source.EXTENSIONS)}")
     facts = loading.check_files({"real": paths}, {"real": channels}, ranged=["real"] if value_range else [])["real"]
     sizes = loading.sizes_of(facts)
     resized = geometry.resized_sizes(data, model.config.networks.multiple, sizes, training=False)
-    final = geometry.final_size(data, sizes, resized, paths)
+    final = geometry.final_size(data, sizes, resized, [f"{path}" for path in paths])
     if tuple(final) != tuple(size):
         raise UserError(
             f"--real {folder}: the images have {geometry.format_size(final)} after resizing; expected the run's"

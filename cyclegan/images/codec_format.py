@@ -22,7 +22,7 @@ DECODER_BYTES = 8  # of memory per value beside the image
 OPACITY = b"cdef"  # box of JPEG 2000
 
 
-class CodecReader:
+class CodecReader(ImageReader):
     """Read an image of unsigned values from its compressed bytes."""
 
     def __init__(self, name: str, data: bytes) -> None:
@@ -41,10 +41,6 @@ class CodecReader:
             complete=False,
             highest=highest,
         )
-
-    def has_more_frames(self, channels: int) -> bool:
-        """Return `False`: only the first image of a file is known."""
-        return False
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the image."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import warnings
@@ -15,7 +14,7 @@ import numpy as np
 from cyclegan.config.data import ValueRange
 from cyclegan.errors import MissingPackageError, printable
 from cyclegan.images.codestreams import JPEG, JPEG_2000, size_of
-from cyclegan.images.image import DecodedImage, Header, ImageError, check_size, convert_bands
+from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, convert_bands
 from cyclegan.images.value_range import FULL_RANGE, to_values, value_type
 
 PREFIX, PREFIX_OFFSET = b"DICM", 128
@@ -41,11 +40,12 @@ OVERLAY_GROUPS = range(0x6000, 0x6020, 2)
 DESCRIPTION_LENGTH = 1024  # of the value representation ST
 
 
-class DicomReader:
-    """Read the first frame of a DICOM file."""
+class DicomReader(ImageReader):
+    """Read a frame of a DICOM file."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+        self._file, self._index = file, 0
+        self._decoded: tuple[Any, np.ndarray] | None = None  # the dataset and all frames, if several are read
         dataset = _read_dataset(file, stop_before_pixels=True)
         self._frames = int(dataset.get("NumberOfFrames") or 1)
         start, length = file.tell(), file.seek(0, os.SEEK_END)
@@ -65,6 +65,7 @@ class DicomReader:
         values = height * width * bands
         stored = values * self._frames * dataset.BitsAllocated // 8
         check_size(width, height, 2 * stored + 16 * values)
+        self.nbytes = 2 * stored if self._frames > 1 else 0
         is_compressed = dataset.file_meta.TransferSyntaxUID.is_compressed
         if is_compressed and length - start > 2 * stored + SLACK:
             raise ImageError(f"DICOM, {length - start} bytes of compressed pixels for {stored} bytes: expected fewer")
@@ -74,14 +75,22 @@ class DicomReader:
         other = "" if self._is_colored else "DICOM"
         self.header = Header(height, width, bands, "dicom", deep, complete=complete, other_values=other)
 
-    def has_more_frames(self, channels: int) -> bool:
-        """Return whether the file has frames besides the first one."""
-        return self._frames > 1
+    def count(self, channels: int) -> int:
+        """Return the number of frames."""
+        return self._frames
+
+    def at(self, index: int) -> ImageReader:
+        """Return the reader of a frame; all frames are decoded when the first one is read."""
+        if self._decoded is None:
+            dataset = _read_dataset(self._file)
+            self._decoded = dataset, _decode(dataset)
+        self._index = index
+        return self
 
     def read(self, channels: int) -> DecodedImage:
-        """Decode the first frame. MONOCHROME1, in which low values are white, is inverted."""
-        dataset = _read_dataset(self._file)
-        stored = _decode(dataset)
+        """Decode the frame. MONOCHROME1, in which low values are white, is inverted."""
+        dataset = self._decoded[0] if self._decoded else _read_dataset(self._file)
+        stored = (self._decoded[1] if self._decoded else _decode(dataset))[self._index]
         if self._is_colored:
             return self._read_colors(dataset, stored, channels)
         unused = dataset.BitsAllocated - dataset.BitsStored
@@ -90,7 +99,7 @@ class DicomReader:
         values = stored.reshape(dataset.Rows, dataset.Columns, -1).astype(dtype)
         if self._photometric == "MONOCHROME1":
             values = (-1 if dataset.get("PixelRepresentation") else 2**dataset.BitsStored - 1) - values
-        slope, intercept = _rescaling(dataset)
+        slope, intercept = _rescaling(dataset, self._index)
         pixels = convert_bands(values * slope + intercept, channels, has_opacity=False)[0]
         return DecodedImage(pixels, fractional=not (slope.is_integer() and intercept.is_integer()))
 
@@ -134,9 +143,9 @@ def _read_dataset(file: BinaryIO, **options: Any) -> Any:
     return pydicom.dcmread(file, **options)
 
 
-def _rescaling(dataset: Any) -> tuple[float, float]:
-    """Return slope and intercept of the first frame; enhanced DICOM has them for all frames or for each."""
-    groups = [dataset[name].value[0] for name in FUNCTIONAL_GROUPS if dataset.get(name)]
+def _rescaling(dataset: Any, frame: int) -> tuple[float, float]:
+    """Return slope and intercept of a frame; enhanced DICOM has them for all frames or for each."""
+    groups = [dataset[name].value[number] for name, number in zip(FUNCTIONAL_GROUPS, (0, frame)) if dataset.get(name)]
     inner = [
         group.PixelValueTransformationSequence[0] for group in groups if "PixelValueTransformationSequence" in group
     ]
@@ -148,7 +157,7 @@ def _rescaling(dataset: Any) -> tuple[float, float]:
 
 
 def _decode(dataset: Any) -> np.ndarray:
-    """Return the stored values of the first frame, whose size must be the one by which the memory was checked."""
+    """Return the stored values of the frames, [N, h, w, ...]; their size must be as checked for the memory."""
     size, fragments = (dataset.Columns, dataset.Rows), []
     if dataset.file_meta.TransferSyntaxUID.is_compressed:
         fragments = [*_fragments(dataset.PixelData)][1:]  # the first has the offsets of the frames
@@ -158,21 +167,25 @@ def _decode(dataset: Any) -> np.ndarray:
                 raise ImageError(f"DICOM, its header has the size {size}, but a compressed frame {found[:2]}")
     try:
         pixels = dataset.pixel_array
-        return pixels[0] if int(dataset.get("NumberOfFrames") or 1) > 1 else pixels
+        return pixels if int(dataset.get("NumberOfFrames") or 1) > 1 else pixels[np.newaxis]
     except (RuntimeError, NotImplementedError, AttributeError):  # no decoder, or pydicom 2 with a newer Pillow
         if not fragments:
             raise
-        starts = (JPEG, JPEG_2000)
-        more = itertools.takewhile(lambda part: not part.startswith(starts), fragments[1:])
-        frame = b"".join([*fragments[:1], *more])
-        found = size_of(frame)
+        frames: list[bytes] = []
+        for part in fragments:
+            if part.startswith((JPEG, JPEG_2000)) or not frames:
+                frames.append(part)
+            else:
+                frames[-1] += part
+        found = size_of(frames[0])
         is_plain = BANDS[dataset.PhotometricInterpretation] == 1 or (
             dataset.PhotometricInterpretation not in YBR and found and found.kind in (0, JPEG_LS)
         )
         if not found or not is_plain:  # JPEG would need a guess of its colors
             raise ImageError(f"DICOM, {dataset.file_meta.TransferSyntaxUID.name}: cannot be decoded") from None
         jpeg = imagecodecs.jpegls_decode if found.kind == JPEG_LS else imagecodecs.jpeg_decode
-        pixels = (jpeg if found.kind else imagecodecs.jpeg2k_decode)(frame).astype(f"u{dataset.BitsAllocated // 8}")
+        decode = jpeg if found.kind else imagecodecs.jpeg2k_decode
+        pixels = np.stack([decode(frame) for frame in frames]).astype(f"u{dataset.BitsAllocated // 8}")
         return pixels.view(f"i{pixels.itemsize}") if dataset.get("PixelRepresentation") else pixels
 
 

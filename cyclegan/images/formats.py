@@ -94,7 +94,7 @@ def holds(name: str, dtype: np.dtype | type) -> bool:
 
 
 def open_image(file: BinaryIO) -> ImageReader:
-    """Return the reader of an open file, by its content.
+    """Return the reader of the first image of an open file, by its content.
 
     Raises:
         ImageError: It is not an image of one of the formats, or is damaged.

@@ -86,20 +86,27 @@ class Header:
     other_values: str = ""  # type of the values that need a value range; empty for unsigned ones of 8 or 16 bits
 
 
-class ImageReader(Protocol):
-    """Reader of one open file."""
+class ImageReader:
+    """Reader of an image of an open file: of its first page, slice or frame, until `at` selects another one."""
 
     header: Header
+    nbytes = 0  # of decoded images that the reader may keep in memory
+
+    def count(self, channels: int) -> int:
+        """Return the number of images of the file: pages, slices or frames; overviews and masks are none."""
+        return 1
+
+    def at(self, index: int) -> ImageReader:
+        """Return the reader of another image of the same file, by its number from 0. It replaces this reader."""
+        raise ImageError(f"the file has no image {index}; was it replaced?")
 
     def read(self, channels: int) -> DecodedImage:
-        """Decode the first frame, upright, with the values of the file.
+        """Decode the image, upright, with the values of the file.
 
         Args:
             channels: 1 for gray, 3 for RGB; otherwise the number of bands of the file, which are returned as they are.
         """
-
-    def has_more_frames(self, channels: int) -> bool:
-        """Return whether the file has frames or pages that `read` leaves out."""
+        raise NotImplementedError
 
 
 Open = Callable[[BinaryIO], Optional[ImageReader]]  # returns the reader of a file; `None` if it has another format

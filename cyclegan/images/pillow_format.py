@@ -23,6 +23,7 @@ from cyclegan.images.image import (
     DecodedImage,
     Header,
     ImageError,
+    ImageReader,
     Metadata,
     Open,
     Write,
@@ -72,15 +73,15 @@ def _open(name: str, file: BinaryIO) -> PillowReader | None:
     return PngReader(image, file, name) if name == "png" else PillowReader(image, file, name)
 
 
-class PillowReader:
-    """Read a file that Pillow has opened."""
+class PillowReader(ImageReader):
+    """Read the current frame of a file that Pillow has opened."""
 
     def __init__(self, image: ImageFile.ImageFile, file: BinaryIO, name: str) -> None:
         bands, deep = len(image.getbands()), image.mode.startswith("I")
         buffers = 2 * bands if name == "jpeg" else BUFFER_BYTES.get(name, 0)
         pixel_bytes = PILLOW_BYTES.get(image.mode, 4) + max(buffers, 8 if deep else 4)
         check_size(*image.size, image.width * image.height * pixel_bytes)
-        self._image = image
+        self._image, self._file = image, file
         tail = _read_tail(file)
         self._orientation = _find_orientation(image, tail)
         width, height = image.size if self._orientation < 5 else reversed(image.size)
@@ -88,13 +89,18 @@ class PillowReader:
         profile = image.info.get("icc_profile") or b""
         self.header = Header(height, width, bands, name, deep, complete=complete, mode=image.mode, profile=profile)
 
-    def read(self, channels: int) -> DecodedImage:
-        """Decode the first frame, upright."""
-        return convert_pillow(self._image, channels, self._orientation)
+    def count(self, channels: int) -> int:
+        """Return the number of frames; a JPEG has previews at most, and of 16 bits only the first frame is decoded."""
+        return 1 if self.header.format == "jpeg" or self.header.deep else getattr(self._image, "n_frames", 1)
 
-    def has_more_frames(self, channels: int) -> bool:
-        """Return whether the file has frames besides the first one; a JPEG has previews at most."""
-        return self.header.format != "jpeg" and getattr(self._image, "is_animated", False)
+    def at(self, index: int) -> ImageReader:
+        """Return the reader of a frame."""
+        self._image.seek(index)
+        return type(self)(self._image, self._file, self.header.format)
+
+    def read(self, channels: int) -> DecodedImage:
+        """Decode the frame, upright."""
+        return convert_pillow(self._image, channels, self._orientation)
 
 
 class PngReader(PillowReader):
@@ -102,7 +108,6 @@ class PngReader(PillowReader):
 
     def __init__(self, image: ImageFile.ImageFile, file: BinaryIO, name: str) -> None:
         super().__init__(image, file, name)
-        self._file = file
         position = file.tell()
         file.seek(PNG_DEPTH_OFFSET)
         bits, color_type = file.read(2)
@@ -110,6 +115,13 @@ class PngReader(PillowReader):
         if bits == 16:
             self.header = dataclasses.replace(self.header, bands=PNG_BANDS[color_type], deep=True, mode="")
             check_size(*image.size, image.width * image.height * (2 * PNG_BANDS[color_type] + 8))
+
+    def at(self, index: int) -> ImageReader:
+        """Return the reader of a frame of the file, opened anew: Pillow cannot always go back to an earlier frame."""
+        self._file.seek(0)
+        image = PngImagePlugin.PngImageFile(self._file)
+        image.seek(index)
+        return PngReader(image, self._file, "png")
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the image, upright, if its checksums are right, which Pillow ignores when it decodes."""

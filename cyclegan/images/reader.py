@@ -7,8 +7,10 @@ import dataclasses
 import io
 import os
 import threading
+import weakref
 import zlib
-from typing import BinaryIO, NamedTuple, Union
+from collections.abc import Iterator
+from typing import NamedTuple, Union
 
 import numpy as np
 
@@ -20,8 +22,22 @@ from cyclegan.images.value_range import to_depth, to_levels
 from cyclegan.whole_file import open_regular
 
 PARALLEL_PIXELS = 25_000_000  # larger images are decoded one at a time, to bound the memory
-Source = Union[str, "os.PathLike[str]", bytes]  # a path, or the content of a file
+MAX_OPENED = 16  # files with several images that stay open
+MAX_KEPT_BYTES = 2_000_000_000  # of images that their readers keep; the newest file may have more
 _large_image_lock = threading.Lock()
+
+
+class Slice(NamedTuple):
+    """One of several images of a file: a page, a slice of a volume, or a frame. Its text is "scan.tif[12]"."""
+
+    path: str
+    number: int  # of the image in the file, from 0
+
+    def __str__(self) -> str:
+        return f"{self.path}[{self.number}]"
+
+
+Source = Union[str, "os.PathLike[str]", bytes, Slice]  # a path, or the content of a file, or one of its images
 
 
 class ImageFacts(NamedTuple):
@@ -32,18 +48,19 @@ class ImageFacts(NamedTuple):
     width: int
     deep: bool  # whether it has more than 8 bits per band
     end: int  # checksum of the end of a compressed file, otherwise 0: files of one length with the same end are equal
+    images: int  # of the file: pages, slices or frames
 
 
-FACTS_DTYPE = np.dtype([*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32))])
+FACTS_DTYPE = np.dtype([*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32, np.int32))])
 
 
 def decode(
     source: Source, channels: int = 3, dtype: np.dtype | type = np.uint8, value_range: ValueRange | None = None
 ) -> np.ndarray:
-    """Decode the first frame of an image, turned upright by its EXIF orientation.
+    """Decode an image, turned upright by its EXIF orientation.
 
     Args:
-        source: A path, or the content of a file.
+        source: A path, or the content of a file: its first page, slice or frame; or a `Slice`.
         channels: 1 for gray, 3 for RGB, both with transparent pixels blended with white. Any other number must equal
             the number of bands of the file, which are returned as they are.
         dtype: `np.uint8` or `np.uint16`, of the result [height, width, channels]; the other depth is scaled by 257.
@@ -69,8 +86,8 @@ def decode_values(source: Source, channels: int = 3, any_type: bool = True) -> D
 
 def decode_with_header(source: Source, channels: int, any_type: bool) -> tuple[Header, DecodedImage]:
     """Decode an image like `decode_values`; return its header, too."""
-    with _open(source) as file:
-        reader = _open_reader(file, channels, any_type)
+    with _opened(source) as reader:
+        _check_bands(reader.header, channels, any_type)
         is_large = reader.header.height * reader.header.width > PARALLEL_PIXELS
         with _large_image_lock if is_large else contextlib.nullcontext(), explain(reader.header.format, "pixels"):
             image = reader.read(channels)
@@ -92,33 +109,71 @@ def check(source: Source, channels: int = 3, has_range: bool = False) -> ImageFa
     The image is decoded only if it has no end marker near the end of the file, because valid files may have other data
     behind it. With `has_range`, values may be of any type, and the depth is 16 bits.
     """
-    with _open(source) as file:
-        header = _open_reader(file, channels, has_range).header
+    with _opened(source) as reader:
+        header, images = reader.header, 1 if isinstance(source, Slice) else _count(reader, channels)
+        _check_bands(header, channels, has_range)
+    content = source.path if isinstance(source, Slice) else source
+    with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - TAIL_BYTES))
         end = zlib.crc32(file.read()) if FORMATS[header.format].compressed else 0
+    if end and isinstance(source, Slice):
+        end = zlib.crc32(b"%d" % source.number, end)
     if not header.complete:
         decode_values(source, channels, has_range)
-    return ImageFacts(length, header.height, header.width, header.deep or has_range, end)
+    return ImageFacts(length, header.height, header.width, header.deep or has_range, end, images)
 
 
-def has_more_frames(path: str | os.PathLike[str], channels: int = 3) -> bool:
-    """Return whether a file has frames or pages besides the first one; only the first one is decoded."""
-    try:
-        with open(path, "rb") as file:
-            return open_image(file).has_more_frames(channels)
-    except Exception:  # the libraries raise almost anything for a damaged file
-        return False
+def count(path: str | os.PathLike[str], channels: int = 3) -> int:
+    """Return the number of images of a file: pages, slices or frames; raise the errors of `decode`."""
+    with _opened(path) as reader:
+        return _count(reader, channels)
 
 
-def _open(source: Source) -> BinaryIO:
-    return io.BytesIO(source) if isinstance(source, bytes) else open_regular(source)
+def _count(reader: ImageReader, channels: int) -> int:
+    with explain(reader.header.format, "pages"):
+        return reader.count(channels)
 
 
-def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
-    """Return the reader of a file; check that it has the bands for `channels`, and values of a type that is allowed."""
-    reader = open_image(file)
-    header = reader.header
+class _OpenedFile:
+    """A file with several images that stays open, for one thread at a time."""
+
+    def __init__(self, path: str) -> None:
+        file = open_regular(path)
+        weakref.finalize(self, file.close)  # when no thread uses it
+        self.lock = threading.Lock()
+        self.reader = open_image(file)
+
+
+_opened_files: dict[tuple, _OpenedFile] = {}  # by path, time and length; the newest are the last
+_opened_files_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def _opened(source: Source) -> Iterator[ImageReader]:
+    """Provide the reader of an image. Files of `Slice`s stay open, because the next slice may be of the same file."""
+    if not isinstance(source, Slice):
+        with io.BytesIO(source) if isinstance(source, bytes) else open_regular(source) as file:
+            yield open_image(file)
+        return
+    state = os.stat(source.path)
+    key = (source.path, state.st_mtime_ns, state.st_size)
+    with _opened_files_lock:
+        opened = _opened_files.pop(key, None) or _OpenedFile(source.path)
+        _opened_files[key] = opened
+        while len(_opened_files) > 1 and (
+            len(_opened_files) > MAX_OPENED
+            or sum(each.reader.nbytes for each in _opened_files.values()) > MAX_KEPT_BYTES
+        ):
+            del _opened_files[next(iter(_opened_files))]
+    with opened.lock:
+        with explain(opened.reader.header.format, "pages"):
+            reader = opened.reader.at(source.number)
+        yield reader
+
+
+def _check_bands(header: Header, channels: int, any_type: bool) -> None:
+    """Check that an image has the bands for `channels`, and values of a type that is allowed."""
     if channels in (1, 3) and not header.colors:
         raise ImageError(
             f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y in training"
@@ -134,4 +189,3 @@ def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
         # Memory of all bands, of the chosen bands, and of the result and its opacity as uint16.
         pixel_bytes = (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
         check_size(header.width, header.height, header.height * header.width * pixel_bytes)
-    return reader

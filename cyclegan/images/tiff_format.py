@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
+import functools
 import logging
 import math
 import operator
@@ -12,6 +12,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -45,15 +46,15 @@ FILE_MODES: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.PALETTE
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 PHOTOMETRICS = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.RGB, PHOTOMETRIC.PALETTE, *COLORS)
 LERC_PARAMETERS = 50674
+MAX_PAGES = 1_000_000  # that an OME text may promise
 REDUCED_OR_MASK = 1 | 4  # kinds of pages that belong to another page
+LEADING_AXES = re.compile(r"(\w*?)(?:S?YX|YXS)")  # axes in front of those of a page
 # Tags of GeoTIFF, with the keys of the coordinate system.
 GEO_TAGS = (geo.MODEL_PIXEL_SCALE, geo.MODEL_TIEPOINT, geo.MODEL_TRANSFORMATION, 34735, 34736, 34737)
 IMAGEJ = re.compile(r"^(?:ImageJ|unit)=.*$", re.MULTILINE)
 OME_SIZE = re.compile(r'(PhysicalSize[XY](?=="[\d.eE+-]+")|PhysicalSize[XY]Unit)="([^"]*)"')  # numbers and units
-OME_AXES, IMAGEJ_AXES = (
-    re.compile(r'Size([CZT])="(\d+)"'),
-    re.compile(r"^(channels|slices|frames)=(\d+)$", re.MULTILINE),
-)
+OME_PIXELS, SIZES = re.compile("<Pixels[^>]*>"), re.compile(r'Size[CZT]="(\d+)"')
+CHANNELS = re.compile(r'^<\?xml.*?SizeC="(\d+)"|^ImageJ=.*?^channels=(\d+)$', re.MULTILINE | re.DOTALL)
 # libtiff only prints some errors, and leaves the pixels behind others as they are in its memory, which `FILLS` changes.
 FILLS = [{"MALLOC_PERTURB_": number} for number in ("85", "170")]
 DECODE_WITH_LIBTIFF = """
@@ -61,6 +62,7 @@ import io, sys
 sys.path.pop(0)
 from PIL import TiffImagePlugin
 image = TiffImagePlugin.TiffImageFile(io.BytesIO(sys.stdin.buffer.read()))
+image.seek(int(sys.argv[1]))
 image.load()
 image = image.convert("L" if image.mode in ("1", "L") else "RGB")
 sys.stdout.buffer.write(image.tobytes())
@@ -72,35 +74,39 @@ def open_image(file: BinaryIO) -> ImageReader | None:
     if file.read(4) not in MAGIC:
         return None
     logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # the readers raise errors themselves
-    return TiffReader(file)
+    file.seek(0)
+    return TiffReader(file, tifffile.TiffFile(file, _multifile=False))
 
 
-class TiffReader:
-    """Read the first page of a TIFF file; or, as bands, the channels of a microscope, which are pages."""
+class TiffReader(ImageReader):
+    """Read a page of a TIFF file; or, as bands, the channels of a microscope, which are pages.
 
-    def __init__(self, file: BinaryIO) -> None:
-        file.seek(0)
-        pages = tifffile.TiffFile(file).pages
-        if not pages:
+    Args:
+        file: The file.
+        tif: The same file as opened by tifffile.
+        pages: The pages of the image if it is not the first one; several pages are its channels.
+    """
+
+    def __init__(self, file: BinaryIO, tif: tifffile.TiffFile, pages: Sequence[Any] = ()) -> None:
+        if not tif.pages:
             raise ImageError("a damaged TIFF file: truncated, it has no page")
-        page = pages[0]
-        assert isinstance(page, tifffile.TiffPage)  # the first page is never a `TiffFrame`
-        self._file, self._page = file, page
-        self._pages: Any = pages  # all of them `TiffPage`
+        self._file, self._tif, self._pages = file, tif, pages or [tif.pages[0]]
+        self._page = page = self._pages[0].keyframe  # the `TiffPage` whose tags are those of the pages
+        self._index = self._pages[0].index
         self._by_libtiff = page.compression in OF_LIBTIFF or (
             page.photometric == PHOTOMETRIC.YCBCR
             and page.compression not in CODESTREAMS
             and page.subsampling not in (None, (1, 1))
         )
         self._is_other = f"{page.dtype}" not in LEVEL_TYPES
-        channel_pages = _count_channels(page.description, len(pages)) if page.samplesperpixel == 1 else 1
+        channel_pages = _count_channels(tif) if page.samplesperpixel == 1 else 1
         _check_page(page, channel_pages, self._by_libtiff, self._is_other)
         self._orientation = known_orientation(page.tags.valueof(Tag.Orientation))
         alpha = page.extrasamples[-1] if page.extrasamples else EXTRASAMPLE.UNSPECIFIED
         self._has_opacity = alpha != EXTRASAMPLE.UNSPECIFIED and not self._is_other
         self._premultiplied = alpha == EXTRASAMPLE.ASSOCALPHA
         self._profile: bytes = page.tags.valueof(Tag.InterColorProfile, default=b"")
-        self._whole = _has_segments(page, file)
+        self._whole = all(_has_segments(each, file) for each in self._pages)
         self._bands_of_pages = channel_pages
         height, width, bits = page.imagelength, page.imagewidth, page.bitspersample
         bands = 3 if page.photometric == PHOTOMETRIC.PALETTE else page.samplesperpixel * channel_pages
@@ -118,21 +124,31 @@ class TiffReader:
             other_values=f"{bits} bits ({page.dtype})" if self._is_other else "",
         )
 
-    def has_more_frames(self, channels: int) -> bool:
-        """Return whether the file has other pages; overviews and masks are none, and channels are bands."""
-        if channels not in (1, 3) and self._bands_of_pages > 1:
-            return False
-        return any(not page.subfiletype & REDUCED_OR_MASK for page in itertools.islice(self._pages, 1, None))
+    @functools.cached_property
+    def _images(self) -> list[list[Any]]:
+        return find_images(self._tif)[0]
+
+    def count(self, channels: int) -> int:
+        """Return the number of images; overviews and masks are none, and channels are bands."""
+        return len(self._images)
+
+    def at(self, index: int) -> ImageReader:
+        """Return the reader of an image, which may differ from the others in size."""
+        return TiffReader(self._file, self._tif, self._images[index])
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the page, upright."""
         if not self._whole:  # tifffile would fill the missing part with zeros
             raise ImageError("a damaged TIFF file: truncated, it has fewer pixels than its header promises")
         if self._by_libtiff:
-            pixels = _decode_with_libtiff(self._file, self.header)
+            pixels = _decode_with_libtiff(self._file, self.header, self._index)
             return DecodedImage(convert_bands(pixels, channels, has_opacity=False)[0], None, self._metadata())
-        count = 1 if channels in (1, 3) else self._bands_of_pages
-        pixels = np.concatenate([self._decode(self._pages[index]) for index in range(count)], axis=2)
+        pages = self._pages[:1]
+        if channels == self._bands_of_pages > 1:
+            pages = self._pages if len(self._pages) > 1 else self._images[0]
+            if len(pages) != channels:
+                raise ImageError(f"a damaged TIFF file: expected {channels} pages of channels, found {len(pages)}")
+        pixels = np.concatenate([self._decode(page) for page in pages], axis=2)
         if self._is_other:
             pixels = pixels.astype(np.float32 if pixels.dtype.itemsize <= 2 else np.float64)
         if channels in (1, 3) and (mode := self._pillow_mode(pixels)):
@@ -150,6 +166,7 @@ class TiffReader:
             self._check_segments(page)
         # Bands lie in planes or in pixels, so the first or the last axis has length 1.
         planes = page.asarray(squeeze=False, maxworkers=1)[:, 0]
+        page = page.keyframe
         pixels = np.moveaxis(planes, 0, 2).reshape(*planes.shape[1:3], -1)
         if page.photometric == PHOTOMETRIC.PALETTE:
             colors = np.asarray(page.colormap)
@@ -214,11 +231,44 @@ class TiffReader:
         )
 
 
-def _count_channels(description: str, pages: int) -> int:
-    """Return the number of pages that are channels of the first image, by the text of OME or ImageJ."""
-    axes = dict(OME_AXES.findall(description) or IMAGEJ_AXES.findall(description))
-    channels = int(axes.pop("C", 0) or axes.pop("channels", 0))
-    return channels if channels == pages and all(int(count) == 1 for count in axes.values()) else 1
+def _count_channels(tif: Any) -> int:
+    """Return the number of pages that are channels of an image, by the text of OME or ImageJ."""
+    found = CHANNELS.search(tif.pages[0].description)
+    return int(found[1] or found[2]) if found else 1
+
+
+def find_images(tif: Any) -> tuple[list[list[Any]], str, tuple[int, ...]]:
+    """Find the images of a file: each of its pages, but for overviews and masks; or as OME or ImageJ say.
+
+    Returns:
+        The pages of each image, of which several are its channels; axes in front of those of a page, such as "TZC",
+        and their lengths; the axes are empty if they are not known.
+    """
+    sizes = (map(int, SIZES.findall(text)) for text in OME_PIXELS.findall(tif.pages[0].description))
+    if (tif.is_ome or tif.is_imagej or tif.is_shaped) and sum(map(math.prod, sizes)) <= MAX_PAGES:
+        series = tif.series[0]
+        axes = LEADING_AXES.fullmatch(series.axes)
+        shape = series.shape[: len(axes[1])] if axes else ()
+        pages = _pages_of(series, math.prod(shape))
+        if axes and len(pages) == math.prod(shape) and None not in pages:
+            numbers = np.arange(len(pages)).reshape(shape)
+            channels = axes[1].find("C")
+            numbers = np.moveaxis(numbers, channels, -1) if channels >= 0 else numbers[..., np.newaxis]
+            images = numbers.reshape(-1, numbers.shape[-1])
+            return [[pages[i] for i in image] for image in images.tolist()], axes[1], shape
+    pages = [page for page in tif.pages if not page.keyframe.subfiletype & REDUCED_OR_MASK]
+    return [[page] for page in pages or tif.pages[:1]], "", ()
+
+
+def _pages_of(series: Any, count: int) -> list[Any]:
+    """Return the pages of a series, also of ImageJ's large files, which describe only the first one."""
+    page = series.keyframe
+    offset, size = page.dataoffsets[0], page.nbytes
+    if len(series) == count or not page.is_contiguous or offset + count * size > series.parent.filehandle.size:
+        return [*series]
+    places: Any = ((offset + number * size, number) for number in range(count))
+    make = functools.partial(tifffile.TiffFrame, series.parent, keyframe=page, databytecounts=(size,))
+    return [make(index=number, dataoffsets=(place,)) for place, number in places]
 
 
 def _check_page(page: tifffile.TiffPage, pages: int, by_libtiff: bool, is_other: bool) -> None:
@@ -251,10 +301,10 @@ def _name(value: int) -> str:
     return getattr(value, "name", f"{value}")
 
 
-def _decode_with_libtiff(file: BinaryIO, header: Header) -> np.ndarray:
-    """Return the pixels of the first page, upright: uint8 [h, w, 1 or 3]."""
+def _decode_with_libtiff(file: BinaryIO, header: Header, page: int) -> np.ndarray:
+    """Return the pixels of a page, upright: uint8 [h, w, 1 or 3]."""
     file.seek(0)
-    command = [sys.executable, "-W", "ignore", "-c", DECODE_WITH_LIBTIFF]
+    command = [sys.executable, "-W", "ignore", "-c", DECODE_WITH_LIBTIFF, f"{page}"]
     content = file.read()
     runs = [subprocess.run(command, input=content, capture_output=True, env={**os.environ, **fill}) for fill in FILLS]
     pixels, area = runs[0].stdout, header.height * header.width
@@ -263,13 +313,16 @@ def _decode_with_libtiff(file: BinaryIO, header: Header) -> np.ndarray:
     return np.frombuffer(pixels, np.uint8).reshape(header.height, header.width, -1)
 
 
-def _has_segments(page: tifffile.TiffPage, file: BinaryIO) -> bool:
+def _has_segments(page: Any, file: BinaryIO) -> bool:
     """Return whether the strips or tiles of a page are all there and lie inside the file."""
     length = file.seek(0, os.SEEK_END)
     segments = list(zip(page.dataoffsets, page.databytecounts))
+    page = page.keyframe
     if len(segments) != math.prod(page.chunked) or not all(0 < size <= length - start for start, size in segments):
         return False
-    return page.compression != COMPRESSION.NONE or sum(page.databytecounts) >= page.size * page.bitspersample // 8
+    return (
+        page.compression != COMPRESSION.NONE or sum(size for _, size in segments) >= page.size * page.bitspersample // 8
+    )
 
 
 def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata) -> None:

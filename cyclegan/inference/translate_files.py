@@ -305,7 +305,8 @@ class _FileTranslator:
         height, width = output.shape[:2]
         report.done += 1
         report.tiled += height * width > self._model.tile**2
-        report.cut += reader.has_more_frames(task.source, self._channels)
+        with contextlib.suppress(Exception):  # a damaged page behind the first one
+            report.cut += reader.count(task.source, self._channels) > 1
 
     def _show(
         self, report: Report, task: FileTask, original: np.ndarray, output: np.ndarray, cycle: np.ndarray | None

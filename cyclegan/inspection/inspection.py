@@ -13,6 +13,7 @@ from PIL import Image
 
 from cyclegan.config.data import DataConfig, ValueRange
 from cyclegan.data import folder_source, loading
+from cyclegan.data.folder_source import Name
 from cyclegan.data.sources import SPLITS
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
 from cyclegan.errors import UserError, printable
@@ -26,7 +27,7 @@ from cyclegan.inspection.findings import Finding
 
 FLAGS = (  # settings that an inspection takes from training
     *("preprocess", "image_size", "image_width", "load_size"),
-    *("channels_x", "channels_y", "value_range_x", "value_range_y"),
+    *("channels_x", "channels_y", "value_range_x", "value_range_y", "stacks"),
 )
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
@@ -64,6 +65,7 @@ class Inspection:
     measures: np.ndarray  # `MEASURES` [N]
     findings: Sequence[Finding]  # most serious first
     notes: Sequence[str]  # remarks for the user
+    sources: Sequence[Source]  # the images
 
 
 def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bars: bool = False) -> Inspection:
@@ -78,18 +80,26 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     folder = pathlib.Path(folder).expanduser()
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; expected a folder with trainA and trainB")
-    found, notes = folder_source.find_splits(folder, SPLITS)
-    paths = {split: [os.path.join(folder, name) for name in part] for split, part in found.items()}
+
+    def list_images(split: str, files: Sequence[Name]) -> list[Name]:
+        domain_channels = data.channels_y if split.endswith("B") else data.channels_x
+        return folder_source.expand(folder, files, domain_channels, data.stacks, bars, skip_unreadable=True)
+
+    found, notes = folder_source.find_splits(folder, SPLITS, list_images)
+    paths = {split: [folder_source.below(folder, name) for name in part] for split, part in found.items()}
     data, measured = measure_ranges(data, paths, bars, skip_unreadable=True)
     channels, value_ranges = (data.channels_x, data.channels_y), (data.value_range("X"), data.value_range("Y"))
-    names = [name for split in SPLITS for name in found[split]]
+    names = [f"{name}" for split in SPLITS for name in found[split]]
+    sources = [path for split in SPLITS for path in paths[split]]
     splits = np.repeat(np.arange(len(SPLITS)), [len(found[split]) for split in SPLITS])
-    measures, reasons = np.zeros(len(names), MEASURES), {}
+    measures, reasons, counts = np.zeros(len(names), MEASURES), {}, np.ones(len(names), int)
 
     def measure_image(_: str, index: int) -> None:
         domain = splits[index] % 2
         try:
-            measures[index] = measure(os.path.join(folder, names[index]), channels[domain], value_ranges[domain])
+            measures[index] = measure(sources[index], channels[domain], value_ranges[domain])
+            if isinstance(source := sources[index], str):
+                counts[index] = reader.count(source, channels[domain])
         except Exception as error:  # the libraries raise almost anything for a damaged file
             reasons[index] = printable(loading.describe_error(error))
 
@@ -98,9 +108,16 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     is_deep = measures["readable"] & (has_range | np.char.endswith(measures["kind"], "16 bit"))
     deep = {split: np.flatnonzero(is_deep[splits == number]) for number, split in enumerate(SPLITS)}
     narrow = "; ".join(text for _, text in find_narrow(data, paths, deep))
+    stacks = [
+        text
+        for number, split in enumerate(SPLITS)
+        for text in folder_source.describe_stacks(split, found[split], counts[splits == number])
+    ]
     kinds = _find(data, multiple, names, splits, measures, reasons)
     kept = [finding for finding in (*kinds, Finding(findings.NARROW_VALUES, [], note=narrow)) if finding.count]
-    return Inspection(folder, channels, value_ranges, names, splits, measures, kept, [*notes, *measured])
+    return Inspection(
+        folder, channels, value_ranges, names, splits, measures, kept, [*notes, *stacks, *measured], sources
+    )
 
 
 def _find(

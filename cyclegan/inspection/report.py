@@ -209,7 +209,7 @@ def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, inde
     with contextlib.suppress(ValueError, SyntaxError, OSError):
         domain = inspection.splits[index] % 2
         channels, value_range = inspection.channels[domain], inspection.value_ranges[domain]
-        pixels = reader.decode(inspection.folder / inspection.names[index], channels, value_range=value_range)
+        pixels = reader.decode(inspection.sources[index], channels, value_range=value_range)
         thumbnail(pixels, IMAGE_SIDE).save(folder / file)
     name = _escape(finding.describe(inspection.names, index))
     image = f'<img loading="lazy" src="{html_report.url(file)}" alt="{name}">'

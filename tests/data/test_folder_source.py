@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tifffile
 
 from cyclegan.data import folder_source
 from cyclegan.errors import UserError
-from tests.data.image_folders import load, save
+from tests.data.image_folders import load, save, stack
 
 
 def test_subfolders_are_searched_and_hidden_files_left_out(tmp_path):
@@ -152,3 +153,41 @@ def test_pairs_of_different_sizes_are_refused():
         UserError, match=r"trainA/a/2.png \(5 x 4 pixels\) and trainB/a/2.jpg \(6 x 4 pixels\) differ in size"
     ):
         find(X, Y, y_size=(4, 6))
+
+
+def save_stack(path, levels):
+    """Write a TIFF file with a page of each level."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tifffile.imwrite(path, np.stack([np.full((16, 20), level, np.uint8) for level in levels]), photometric="minisblack")
+
+
+def test_stacks_give_an_image_for_each_page(tmp_path):
+    data = tmp_path / "data"
+    for domain in "AB":
+        for number in range(3):
+            save_stack(data / f"train{domain}" / f"{number}.tif", range(10 * number, 10 * number + 4))
+    save(data / "trainA" / "flat.png", (99, 99, 99), (20, 16))
+    domains = load(data, stacks="all", channels_x=1, paired_names=True)
+    names = [f"trainA/{file}.tif[{number}]" for file in range(3) for number in range(4)]
+    assert domains.train_x.names == names and domains.test_x.names == ["trainA/flat.png"]
+    assert [image[0, 0, 0] for image in stack(domains.train_x)] == [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
+    assert domains.test_y.names == [f"trainB/2.tif[{number}]" for number in range(4)]  # a whole file
+    assert domains.pairs.tolist() == [[i, i] for i in range(8)]
+    assert "trainA: 12 images in 3 files" in domains.notes
+    assert f"No testB in {data}: the last 1 of 3 files of trainB are held out for validation" in domains.notes
+    first = load(data)
+    assert [image[0, 0, 0] for image in stack(first.train_x)] == [0, 10, 20]
+    assert (
+        "trainA: 3 files with several pages, slices or frames, for example trainA/0.tif (4); only the first of each is"
+        " used: --stacks all uses all"
+    ) in first.notes
+
+
+def test_the_last_slices_of_a_single_file_are_held_out(tmp_path):
+    for domain in "AB":
+        save_stack(tmp_path / f"train{domain}" / "a.tif", range(40))
+    domains = load(tmp_path, stacks="all", max_dataset_size=30)
+    assert (len(domains.train_x), domains.test_x.names) == (30, ["trainA/a.tif[38]", "trainA/a.tif[39]"])
+    (tmp_path / "trainB" / "a.tif").write_bytes(b"II*\0")
+    with pytest.raises(UserError, match="1 of 1 images cannot be used.*trainB/a.tif .a damaged TIFF"):
+        load(tmp_path, stacks="all")

@@ -13,6 +13,7 @@ from cyclegan.data import loading
 from cyclegan.errors import UserError
 from cyclegan.images import reader
 from cyclegan.images.dicom_format import write_copy
+from cyclegan.images.reader import Slice
 from tests.images.dicom_samples import compressed, dicom, twelve_bits
 
 pydicom = pytest.importorskip("pydicom")
@@ -89,7 +90,9 @@ def test_channels_and_frames(tmp_path):
     stored = twelve_bits()
     assert (values(dicom(stored), 3) == stored[..., None]).all()
     (tmp_path / "a.dcm").write_bytes(dicom(np.stack([stored, stored // 2])))
-    assert (values((tmp_path / "a.dcm").read_bytes()) == stored).all() and reader.has_more_frames(tmp_path / "a.dcm")
+    assert (values((tmp_path / "a.dcm").read_bytes()) == stored).all()
+    frames = [reader.decode_values(Slice(str(tmp_path / "a.dcm"), i), 1).pixels[..., 0] for i in range(2)]
+    assert (np.stack(frames) == [stored, stored // 2]).all() and reader.count(tmp_path / "a.dcm") == 2
 
 
 def test_a_range_is_needed_and_applied():
@@ -143,12 +146,15 @@ def test_colors_need_no_range():
 
 def test_enhanced_frames_have_a_slope_of_their_own(tmp_path):
     stored = np.stack([twelve_bits(), twelve_bits(seed=1)])
-    inner, group = pydicom.Dataset(), pydicom.Dataset()
-    inner.RescaleSlope, inner.RescaleIntercept = 2, -1024
-    group.PixelValueTransformationSequence = [inner]
+    groups = [pydicom.Dataset(), pydicom.Dataset()]
+    for group, slope, intercept in zip(groups, (2, 3), (-1024, -24)):
+        inner = pydicom.Dataset()
+        inner.RescaleSlope, inner.RescaleIntercept = slope, intercept
+        group.PixelValueTransformationSequence = [inner]
     path = tmp_path / "a.dcm"
-    path.write_bytes(dicom(stored, PerFrameFunctionalGroupsSequence=[group, group]))
-    assert (values(path.read_bytes()) == 2.0 * stored[0] - 1024).all() and reader.has_more_frames(path)
+    path.write_bytes(dicom(stored, PerFrameFunctionalGroupsSequence=groups))
+    assert (values(path.read_bytes()) == 2.0 * stored[0] - 1024).all()
+    assert (reader.decode_values(Slice(str(path), 1), 1).pixels[..., 0] == 3.0 * stored[1] - 24).all()
     with pytest.raises(ValueError, match="an enhanced DICOM file, whose copy would be wrong: expected --format tiff"):
         write_copy(tmp_path / "b.dcm", path, twelve_bits()[..., None], None, False, "", "net")
 

@@ -11,6 +11,8 @@ from PIL import Image, ImageOps
 
 from cyclegan.data import folder_source
 from cyclegan.images import reader
+from cyclegan.images.image import ImageError
+from cyclegan.images.reader import Slice
 from tests.images.samples import CHANNELS, VALID, chunk, deep_png, deep_values, middle, save, tiff_of
 
 
@@ -33,17 +35,24 @@ def test_format_is_found_by_content(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.gif", "a.webp", "a.png", "a.tif", "deep.tif"])
-def test_has_more_frames(tmp_path, name):
+def test_each_frame_is_an_image(tmp_path, name):
     frames = [np.full((8, 8, 3), level, np.uint8) for level in (0, 120, 250)]
+    path = tmp_path / name
     for count in (1, 3):
         if name == "deep.tif":
-            tifffile.imwrite(tmp_path / name, np.stack(frames[:count]).astype(np.uint16), photometric="rgb")
+            tifffile.imwrite(path, 257 * np.stack(frames[:count]).astype(np.uint16), photometric="rgb")
         else:
             first, *others = map(Image.fromarray, frames[:count])
-            first.save(tmp_path / name, save_all=True, append_images=others)
-        assert reader.has_more_frames(tmp_path / name) == (count > 1)
-    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:30])
-    assert not reader.has_more_frames(tmp_path / name)
+            first.save(path, save_all=True, append_images=others)
+        assert reader.count(path) == reader.check(path).images == count
+    slices = [Slice(str(path), number) for number in (2, 0, 1, 0)]  # in any order
+    for each in slices:
+        np.testing.assert_allclose(reader.decode(each), frames[each.number], atol=3)
+        assert reader.check(each)[1:3] == (8, 8) and f"{each}" == f"{path}[{each.number}]"
+    assert len({reader.check(each)[4] for each in slices}) == 3 or name.endswith("tif")  # none is a duplicate
+    save(path)
+    with pytest.raises(ImageError, match="a damaged"):  # the new file has one image
+        reader.decode(slices[0])
 
 
 def test_other_depth_is_scaled():

@@ -183,11 +183,11 @@ def test_overviews_are_no_pages_and_channels_are_bands(tmp_path):
     with tifffile.TiffWriter(tmp_path / "a.tif") as writer:
         writer.write(np.zeros((32, 32), np.uint8), photometric="minisblack")
         writer.write(np.zeros((16, 16), np.uint8), photometric="minisblack", subfiletype=1)
-    assert not reader.has_more_frames(tmp_path / "a.tif")
+    assert reader.count(tmp_path / "a.tif") == 1
     values = np.moveaxis(deep_values(4), 2, 0)
     for name, options in (("a.ome.tif", {"ome": True}), ("b.tif", {"imagej": True})):
         path = tmp_path / name
         tifffile.imwrite(path, values, photometric="minisblack", metadata={"axes": "CYX"}, **options)
         np.testing.assert_array_equal(reader.decode(path, 4, np.uint16), deep_values(4))
         np.testing.assert_array_equal(reader.decode(path, 1, np.uint16), deep_values(4)[..., :1])
-        assert reader.has_more_frames(path) and not reader.has_more_frames(path, 4)
+        assert reader.count(path) == 1

@@ -242,9 +242,7 @@ def test_pixels_in_progress_are_bounded(model, tmp_path, monkeypatch):
         return original(source, *given)
 
     monkeypatch.setattr(reader, "decode_values", decode)
-    monkeypatch.setattr(
-        reader, "has_more_frames", lambda source, _: bool(active.remove(source))
-    )  # at the end of a file
+    monkeypatch.setattr(reader, "count", lambda source, _: active.remove(source) or 1)  # at the end of a file
     monkeypatch.setattr(translate_files, "available_cores", lambda: 8)
     monkeypatch.setattr(translate_files, "MAX_PIXELS", 3 * 16 * 20)
     assert translate([model], tmp_path / "in", tmp_path / "out", batch_size=1).done == 12

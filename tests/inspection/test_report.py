@@ -97,7 +97,7 @@ def inspection(*images, findings=(), notes=()):
             row["readable"] = True
             row["height"], row["width"], row["kind"], row["mean"], row["deviation"] = values
     names, splits = [f"{i}.png" for i in range(len(images))], np.array([split for split, *_ in images])
-    return Inspection(pathlib.Path("data"), (3, 3), (None, None), names, splits, measures, findings, notes)
+    return Inspection(pathlib.Path("data"), (3, 3), (None, None), names, splits, measures, findings, notes, names)
 
 
 def test_statistics_by_hand():
