@@ -76,6 +76,8 @@ class DataConfig(Section):
     """use at most the first N images of each folder (default: all)"""
     stacks: Literal["first", "all"] = flag("first")
     """first: use the first image of a file with several pages, slices or frames; all: use each of them as an image"""
+    film_every: int = flag(10, least=1, metavar="N")
+    """films: use one in N frames as an image"""
     channels_x: int = flag(3, least=1)
     """channels of the images of domain X: 1 is gray, 3 is RGB, others are used as they are"""
     channels_y: int = flag(3, least=1)

@@ -166,9 +166,8 @@ def _find(
         )
 
     def list_images(split: str, files: Sequence[Name]) -> list[Name]:
-        return folder_source.expand(
-            folder, files, _of_domain(split, data.channels_x, data.channels_y), data.stacks, bars
-        )
+        channels = _of_domain(split, data.channels_x, data.channels_y)
+        return folder_source.expand(folder, files, channels, data.stacks, data.film_every, bars)
 
     found, notes = folder_source.find_splits(folder, splits, list_images)
     images = {split: part[: data.max_dataset_size] for split, part in found.items()}

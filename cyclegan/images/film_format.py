@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import math
 import pathlib
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
@@ -22,6 +24,9 @@ ENCODERS = {
     "webm": ("libvpx-vp9", {"crf": "20", "row-mt": "1", "cpu-used": "4"}),
 }
 H264 = ("libx264", {"crf": "16"})  # for the other containers
+READER_THREADS = 4  # of each open film
+MAX_SKIPPED = 100  # frames that are decoded to get to a later one without a search
+KEPT_FRAMES = 16  # of a decoder, about
 SCALING = 4 | 0x2000 | 0x40000  # of libswscale: bicubic, full chroma interpolation, accurate rounding
 LIMITED, FULL = 1, 2  # ranges of levels: 16 to 235, 0 to 255
 BT601, BT709 = 5, 1  # matrices between RGB and YUV, as libswscale numbers them
@@ -60,42 +65,66 @@ def open_image(file: BinaryIO) -> ImageReader | None:
     return FilmReader(file) if container_of(file) else None
 
 
-class FilmReader:
-    """Read the first frame of a film."""
+class FilmReader(ImageReader):
+    """Read frames of a film, which stays open, so that a frame soon behind the last one is found without a search."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._film = Film(file)
+        self._film = Film(file, READER_THREADS)
         self._frames = self._film.frames()
+        self._index = 0
         first = next(self._frames, None)
         if not first:
             raise ImageError("a film without images")
-        self._first = self._film.pixels(first[1])
-        height, width, bands = self._first.shape
+        self._time: float = first[0]
+        self._frame = first[1]
+        height, width, bands = self._film.pixels(self._frame).shape
         self.header = Header(height, width, bands, "film")
+        self.nbytes = KEPT_FRAMES * height * width * bands
+
+    def count(self, channels: int) -> int:
+        """Return the number of frames at the average rate of the film."""
+        if count := len(self._film):
+            return count
+        self._time = math.inf  # read the whole file, which a browser may have recorded
+        return sum(1 for _ in self._film.frames(start=0))
+
+    def at(self, index: int) -> ImageReader:
+        """Return the reader of a frame."""
+        self._index = index
+        return self
 
     def read(self, channels: int) -> DecodedImage:
-        """Return the first frame."""
-        return DecodedImage(convert_bands(self._first, channels, has_opacity=False)[0])
-
-    def has_more_frames(self, channels: int) -> bool:
-        """Return whether the film has more frames."""
-        return next(self._frames, None) is not None
+        """Decode the frame; if the rate varies, the one at the time of its number."""
+        step = self._film.step
+        wanted = self._film.start + (self._index - 0.5) * step  # or soon after it
+        if not self._time - step < wanted <= self._time + MAX_SKIPPED * step:
+            self._frames = self._film.frames(start=int(wanted))
+            self._time = -math.inf
+        while self._time < wanted and (found := next(self._frames, None)):
+            self._time, self._frame = found
+        return DecodedImage(convert_bands(self._film.pixels(self._frame), channels, has_opacity=False)[0])
 
 
 class Film:
     """Decode an open film; a context manager.
 
+    Args:
+        file: The film.
+        threads: Threads that decode it; 0 for one on each core.
+
     Attributes:
         container: av's container.
         video: av's first stream of images.
         rate: Frames per second, on average.
+        start: Time of the first frame, in units of `video.time_base`.
+        step: Time between two frames, on average.
 
     Raises:
         ImageError: It is not a film, or is damaged, or has no images.
         MissingPackageError: The package av is not installed.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, threads: int = 0) -> None:
         av = import_av()
         self._error: Any = av.FFmpegError
         name = container_of(file)
@@ -107,10 +136,12 @@ class Film:
         if not self.container.streams.video:
             raise ImageError("a film without images")
         video: Any = self.container.streams.video[0]
-        video.thread_type = "AUTO"
+        video.thread_type, video.codec_context.thread_count = "AUTO", threads
         self.video = video
+        weakref.finalize(self, self.container.close)
         check_size(video.width, video.height)
         self.rate = video.average_rate or video.guessed_rate or 25
+        self.start, self.step = video.start_time or 0, 1 / float(self.rate * video.time_base)
         self.size = video.width, video.height  # of all frames, if later ones differ
         self.matrix = MATRICES.get(video.codec_context.colorspace, BT709 if video.height > SD_HEIGHT else BT601)
         is_full = video.codec_context.color_range == FULL or (video.pix_fmt or "").startswith("yuvj")
@@ -131,18 +162,22 @@ class Film:
             raise ImageError(f"a damaged film: its {part} cannot be decoded") from error
 
     def __len__(self) -> int:
-        """Return the number of frames, which is an estimate for some containers; 0 if it is unknown."""
+        """Return the number of frames by the duration and the rate; 0 if the duration is unknown."""
         duration = float((self.video.duration or 0) * self.video.time_base) or (self.container.duration or 0) / 1e6
-        return self.video.frames or round(duration * float(self.rate))
+        return round(duration * float(self.rate))
 
-    def frames(self, sound: Callable[[Any], None] | None = None) -> Iterator[tuple[int, Any]]:
+    def frames(self, sound: Callable[[Any], None] | None = None, start: int | None = None) -> Iterator[tuple[int, Any]]:
         """Yield the frames and their times in units of `video.time_base`.
 
         Args:
             sound: Function that takes the packets of the sound between the frames.
+            start: Time that the first frame should not exceed.
         """
-        packets = self.container.demux(self.video, *(self.container.streams.audio if sound else ()))
-        last, step = None, max(1, round(1 / float(self.rate * self.video.time_base)))
+        with self._explain("data"):
+            if start is not None:
+                self.container.seek(max(start, self.start), stream=self.video)
+            packets = self.container.demux(self.video, *(self.container.streams.audio if sound else ()))
+        last = None
         while True:
             with self._explain("data"):
                 packet = next(packets, None)
@@ -155,7 +190,7 @@ class Film:
                 # AVI files have times of decoding only, and damaged files any.
                 time = frame.dts if self.container.format.name == "avi" else frame.pts
                 if last is not None:
-                    time = last + step if time is None else max(last + 1, time)
+                    time = last + max(1, round(self.step)) if time is None else max(last + 1, time)
                 last = time or 0
                 yield last, frame
 

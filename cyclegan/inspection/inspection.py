@@ -27,7 +27,7 @@ from cyclegan.inspection.findings import Finding
 
 FLAGS = (  # settings that an inspection takes from training
     *("preprocess", "image_size", "image_width", "load_size"),
-    *("channels_x", "channels_y", "value_range_x", "value_range_y", "stacks"),
+    *("channels_x", "channels_y", "value_range_x", "value_range_y", "stacks", "film_every"),
 )
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
@@ -83,7 +83,7 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
 
     def list_images(split: str, files: Sequence[Name]) -> list[Name]:
         domain_channels = data.channels_y if split.endswith("B") else data.channels_x
-        return folder_source.expand(folder, files, domain_channels, data.stacks, bars, skip_unreadable=True)
+        return folder_source.expand(folder, files, domain_channels, data.stacks, data.film_every, bars, True)
 
     found, notes = folder_source.find_splits(folder, SPLITS, list_images)
     paths = {split: [folder_source.below(folder, name) for name in part] for split, part in found.items()}
