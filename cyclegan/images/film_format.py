@@ -292,18 +292,20 @@ class FilmWriter:
                 packet.stream = self._streams[packet.stream.index]
                 self._copy.mux(packet)
         except self._av.FFmpegError as error:
-            raise UserError(self._refusal()) from error
-
-    def _refusal(self) -> str:
-        sound = ", ".join(stream.codec_context.name for stream in self._film.container.streams.audio)
-        return f"{self._ending} files do not hold this film{sound and f' with sound of {sound}'}: expected .mkv"
+            raise UserError(f"it cannot be written as a {self._ending} file: expected .mkv") from error
 
     def _add_streams(self, height: int, width: int) -> None:
         original, container = self._film.video, CONTAINERS[self._ending]
         if container == "avi" != self._film.container.format.name:
-            raise UserError("AVI files hold one rate instead of the times of frames: expected .mp4 or .mkv")
+            raise UserError("AVI files have one rate instead of times of frames: expected .mp4 or .mkv")
         encoder, options = ENCODERS.get(container, H264)
-        video = self._video = self._copy.add_stream(encoder, rate=self._film.rate, options=options)
+        try:
+            video = self._copy.add_stream(encoder, rate=self._film.rate, options=options)
+        except ValueError as error:
+            raise UserError(
+                f"the package av lacks the encoder {encoder}: expected the one of pip install av"
+            ) from error
+        self._video = video
         video.width, video.height, video.pix_fmt = width, height, "yuv420p"
         context, source = video.codec_context, original.codec_context
         context.time_base = original.time_base
@@ -315,5 +317,8 @@ class FilmWriter:
             try:
                 self._streams[stream.index] = self._copy.add_stream_from_template(stream)
             except ValueError as error:
-                raise UserError(self._refusal()) from error
+                sound = stream.codec_context.name
+                raise UserError(
+                    f"the sound of this film ({sound}) does not fit into {self._ending} files: expected .mkv"
+                ) from error
             self._streams[stream.index].metadata.update(stream.metadata)  # the language
