@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         strip_metadata=arguments.strip_metadata,
     )
     images = report.done - report.films + report.frames
-    films = f" (with {report.frames} of {counted(report.films, 'film')})" if report.films else ""
+    films = f" ({report.frames} of them frames of {counted(report.films, 'film')})" if report.films else ""
     speed = f"{images / report.seconds:.3g} images/s"
     logger.info(
         f"{counted(images, 'image')}{films} translated in {report.seconds:.1f} s ({speed}), from {models[0].checkpoint}"

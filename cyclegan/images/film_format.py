@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import math
+import os
 import pathlib
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import numpy as np
 
 from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, convert_bands
+from cyclegan.whole_file import open_regular
 
 # The container by the ending of a name.
 CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi"}
@@ -106,7 +108,7 @@ class FilmReader(ImageReader):
 
 
 class Film:
-    """Decode an open film; a context manager.
+    """Decode an open film.
 
     Args:
         file: The film.
@@ -133,9 +135,9 @@ class Film:
         with self._explain("header"):
             # With a format, because other kinds of files, such as playlists, make av open other files.
             self.container: Any = av.open(file, format=name, **_names(av))
-        if not self.container.streams.video:
-            raise ImageError("a film without images")
-        video: Any = self.container.streams.video[0]
+        video = self.container.streams.best("video")
+        if not (video and video.codec_context):
+            raise ImageError("a film without images, or of a codec that the package av does not know")
         video.thread_type, video.codec_context.thread_count = "AUTO", threads
         self.video = video
         weakref.finalize(self, self.container.close)
@@ -147,12 +149,6 @@ class Film:
         is_full = video.codec_context.color_range == FULL or (video.pix_fmt or "").startswith("yuvj")
         self.range = FULL if is_full else LIMITED
         self.quarters = 0  # turns, counterclockwise, that make frames upright; known after the first one
-
-    def __enter__(self) -> Film:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.container.close()
 
     @contextlib.contextmanager
     def _explain(self, part: str) -> Iterator[None]:
@@ -210,6 +206,17 @@ class Film:
         return np.rot90(pixels, self.quarters)
 
 
+@contextlib.contextmanager
+def open_film(path: str | os.PathLike[str]) -> Iterator[Film]:
+    """Provide the film of a file; raise the errors of `Film`, and `OSError`."""
+    with open_regular(path) as file:
+        film = Film(file)
+        try:
+            yield film
+        finally:
+            film.container.close()
+
+
 def other_matrix(matrix: int) -> int:
     """Return a matrix for RGB, which has none: av ignores matrix and range unless those of both sides differ."""
     return BT601 if matrix == BT709 else BT709
@@ -231,7 +238,7 @@ class FilmWriter:
     def __init__(self, path: pathlib.Path, ending: str, film: Film, strip_metadata: bool = False) -> None:
         av = import_av()
         self._film, self._ending, self._av = film, ending, av
-        self._file = open(path, "wb")  # noqa: SIM115  closed in `__exit__`; opened here because av could take a name for an address
+        self._file = path.open("wb")  # because av takes some names for addresses
         self._copy: Any = av.open(self._file, "w", format=CONTAINERS[ending], **_names(av))
         if not strip_metadata:
             self._copy.metadata.update(film.container.metadata)
@@ -258,16 +265,17 @@ class FilmWriter:
     def write(self, pixels: np.ndarray, time: int) -> None:
         """Write a frame at a time in units of the time base of the original.
 
-        H.264 has even sides only: the last row or column is repeated if there is an odd number.
+        H.264 has even sides only: of an odd number of rows or columns, the last one is repeated.
 
         Args:
             pixels: uint8 [h, w, 3], in the size of the first frame.
             time: See `Film.frames`.
         """
         height, width = pixels.shape[:2]
+        if CONTAINERS[self._ending] not in ENCODERS:
+            pixels = np.pad(pixels, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
         if self._video is None:
-            self._add_streams(height + height % 2, width + width % 2)
-        pixels = np.pad(pixels, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+            self._add_streams(*pixels.shape[:2])
         frame: Any = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), "rgb24")
         frame = frame.reformat(
             format="yuv420p",
@@ -302,9 +310,7 @@ class FilmWriter:
         try:
             video = self._copy.add_stream(encoder, rate=self._film.rate, options=options)
         except ValueError as error:
-            raise UserError(
-                f"the package av lacks the encoder {encoder}: expected the one of pip install av"
-            ) from error
+            raise UserError(f"the package av has no encoder {encoder}: expected the package of PyPI") from error
         self._video = video
         video.width, video.height, video.pix_fmt = width, height, "yuv420p"
         context, source = video.codec_context, original.codec_context

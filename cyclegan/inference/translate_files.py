@@ -24,7 +24,7 @@ from cyclegan.data import loading
 from cyclegan.data.loading import available_cores
 from cyclegan.errors import UserError, printable
 from cyclegan.images import dicom_format, formats, geometry, reader
-from cyclegan.images.film_format import Film, FilmWriter
+from cyclegan.images.film_format import FilmWriter, open_film
 from cyclegan.images.image import DecodedImage, Metadata, convert_bands, visible
 from cyclegan.images.value_range import image_to_values, to_depth
 from cyclegan.inference import conversions, file_plan
@@ -32,7 +32,6 @@ from cyclegan.inference.conversions import Path, Size
 from cyclegan.inference.file_plan import PAGE_FOLDER, FileTask
 from cyclegan.inference.model import Model, load_on_devices
 from cyclegan.run import html_report
-from cyclegan.whole_file import open_regular
 
 MAX_PIXELS = 50_000_000  # of all images in memory at the same time, unless one batch has more
 MAX_SIDE = 512  # longer side of an image of the page in pixels
@@ -138,8 +137,9 @@ def translate(  # noqa: PLR0913  the public API
     translator = _FileTranslator(models, direction, size, format, folder if html else None, strip_metadata)
     report = Report(skipped=len(planned) - len(tasks) - len(refused), failed=refused)
     title = " to ".join(DIRECTIONS[direction])
-    films = [task for task in tasks if formats.format_of(task.source) == "film"]
-    images = [task for task in tasks if task not in films]
+    images, films = (
+        [task for task in tasks if (formats.format_of(task.source) == "film") == is_film] for is_film in (False, True)
+    )
     total, max_pixels = len(images) + len(refused), models[0].tile ** 2
     pool = concurrent.futures.ThreadPoolExecutor(len(models) + available_cores())
     try:
@@ -237,8 +237,7 @@ class _FileTranslator:
         with report.catch(task):
             with (
                 formats.partial_file(task.target) as path,
-                open_regular(task.source) as file,
-                Film(file) as film,
+                open_film(task.source) as film,
                 FilmWriter(path, task.target.suffix.lower(), film, self._strip_metadata) as writer,
                 tqdm.tqdm(desc=task.name, total=len(film) or None, unit=" frames", disable=not bars or None) as bar,
             ):
@@ -255,7 +254,9 @@ class _FileTranslator:
                     bar.update(len(translated))
             if self._page:
                 first = conversions.resize(conversions.read(task.source, self._channels, self._ranges), self._size)
-                self._show(report, task, first.pixels, *self._generate([first.pixels])[0])
+                output, cycle = self._generate([first.pixels])[0]
+                images = {"input": first.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
+                report.items.append(_write_item(self._page, task, self._direction, images))
             report.done += 1
             report.films += 1
             report.frames += writer.frames
@@ -301,23 +302,16 @@ class _FileTranslator:
                 image = image_to_values(image, value_range, image.fractional and format == "tiff")
             formats.write(task.target, image, self._format)
         if self._page:
-            self._show(report, task, original.pixels, output, cycle)
+            images = {"input": original.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
+            try:
+                report.items.append(_write_item(self._page, task, self._direction, images))
+            except OSError as error:
+                raise OSError(f"translated, but not shown on the page: {error}") from error
         height, width = output.shape[:2]
         report.done += 1
         report.tiled += height * width > self._model.tile**2
         with contextlib.suppress(Exception):  # a damaged page behind the first one
             report.cut += reader.count(task.source, self._channels) > 1
-
-    def _show(
-        self, report: Report, task: FileTask, original: np.ndarray, output: np.ndarray, cycle: np.ndarray | None
-    ) -> None:
-        """Add a file that was written to the page."""
-        assert self._page
-        images = {"input": original, "output": output, **({} if cycle is None else {"cycle": cycle})}
-        try:
-            report.items.append(_write_item(self._page, task, self._direction, images))
-        except OSError as error:
-            raise OSError(f"translated, but not shown on the page: {error}") from error
 
 
 def _write_item(

@@ -4,6 +4,8 @@ import fractions
 
 import numpy as np
 
+from cyclegan.images.film_format import SCALING, open_film
+
 RATE = 25  # frames per second
 SOUND_RATE = 48000  # samples per second
 CODECS = {".mp4": "libx264", ".mkv": "libx264", ".mov": "libx264", ".avi": "mpeg4", ".webm": "libvpx-vp9"}
@@ -40,7 +42,12 @@ def write_film(path, frames=10, draw=quarters, times=None, sound=True, matrix=No
     import av
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    colors = {"src_color_range": 2, "dst_color_range": 2 if full else 1, "dst_colorspace": matrix or 5}
+    colors = {
+        "src_color_range": 2,
+        "dst_color_range": 2 if full else 1,
+        "dst_colorspace": matrix or 5,
+        "interpolation": SCALING,
+    }
     with av.open(str(path), "w") as film:
         video = film.add_stream(CODECS[path.suffix], rate=RATE, options={"g": "4", "crf": "4", "b": "0"})
         video.height, video.width = draw(0).shape[:2]
@@ -70,9 +77,7 @@ def read_film(path):
     """Return the times of the frames in milliseconds, the frames, and the times and bytes of the packets of sound."""
     import av
 
-    from cyclegan.images.film_format import Film
-
-    with open(path, "rb") as file, Film(file) as film:
+    with open_film(path) as film:
         frames = [(1000 * float(time * film.video.time_base), film.pixels(frame)) for time, frame in film.frames()]
     with av.open(str(path)) as film:
         packets = film.demux(audio=0) if film.streams.audio else ()

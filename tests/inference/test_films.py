@@ -5,7 +5,7 @@ import pytest
 
 from cyclegan.errors import UserError
 from cyclegan.images import formats, reader
-from cyclegan.images.film_format import Film, FilmWriter
+from cyclegan.images.film_format import Film, FilmWriter, open_film
 from cyclegan.images.image import DecodedImage
 from cyclegan.inference import translate_files
 from cyclegan.inference.model import Model
@@ -52,7 +52,7 @@ def test_colors_are_kept(copying, tmp_path, matrix, full):
 
 
 def film_facts(path):
-    with open(path, "rb") as file, Film(file) as film:
+    with open_film(path) as film:
         return film.matrix, film.range, film.size
 
 
