@@ -15,7 +15,7 @@ COLORS = [(200, 30, 40), (30, 180, 60), (40, 60, 210), (128, 128, 128)]  # of th
 
 def quarters(number, height=32, width=32):
     """Return a frame of four colors with its number in gray: uint8 [h, w, 3]."""
-    pixels = np.full((height, width, 3), 8 * number, np.uint8)
+    pixels = np.full((height, width, 3), 8 * (number % 32), np.uint8)
     for color, (y, x) in zip(COLORS, np.ndindex(2, 2)):
         pixels[8 * y : 8 * y + 8, 8 * x : 8 * x + 8] = color
     return pixels
