@@ -175,7 +175,7 @@ class Film:
             packets = self.container.demux(self.video, *(self.container.streams.audio if sound else ()))
         last = None
         while True:
-            with self._explain("data"):
+            with self._explain(f"data after {(last or 0) * float(self.video.time_base):.1f} s"):
                 packet = next(packets, None)
                 frames = packet.decode() if packet and packet.stream is self.video else []
             if packet is None:

@@ -91,12 +91,12 @@ def translate(  # noqa: PLR0913  the public API
     skip_existing: bool = False,
     strip_metadata: bool = False,
 ) -> Report:
-    """Translate image files.
+    """Translate image files and films.
 
     Args:
         run: Folder of a run, whose newest checkpoint runs on all GPUs; or a `Model`; or a list of models, one for each
             device.
-        source: File, or folder (its images, also in subfolders), or pattern of `glob` (`**` for any folders).
+        source: File, or folder (its images and films, also in subfolders), or pattern of `glob` (`**` for any folders).
         target: Folder; or a file if `source` is one. Names and subfolders are the same as in `source`.
         direction: "x2y" or "y2x".
         size: (width, height) in pixels to resize images to first; by default each keeps its size.
@@ -239,7 +239,9 @@ class _FileTranslator:
                 formats.partial_file(task.target) as path,
                 open_film(task.source) as film,
                 FilmWriter(path, task.target.suffix.lower(), film, self._strip_metadata) as writer,
-                tqdm.tqdm(desc=task.name, total=len(film) or None, unit=" frames", disable=not bars or None) as bar,
+                tqdm.tqdm(
+                    desc=printable(task.name), total=len(film) or None, unit=" frames", disable=not bars or None
+                ) as bar,
             ):
                 frames, area = film.frames(writer.add_sound), math.prod(self._size or film.size)
                 count = max(1, min(batch_size, self._model.tile**2 // area))

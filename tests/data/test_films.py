@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tifffile
 
 from cyclegan.errors import UserError
 from tests.data.image_folders import load, save, stack
@@ -16,14 +17,17 @@ def test_one_in_some_frames_is_an_image(tmp_path):
         write_film(tmp_path / "trainA" / name, sound=False)
     write_film(tmp_path / "trainB" / "a.mp4", 30)
     save(tmp_path / "testB" / "flat.png", size=(32, 32))
+    pages = np.zeros((2, 32, 32), np.uint8)
+    tifffile.imwrite(tmp_path / "trainB" / "pages.tif", pages, photometric="minisblack")
     domains = load(tmp_path, image_size=32, load_size=32, film_every=4)
     assert domains.train_x.names == [f"trainA/{name}[{number}]" for name in ("a.mp4", "b.mkv") for number in (0, 4, 8)]
     assert domains.test_x.names == [f"trainA/c.mp4[{number}]" for number in (0, 4, 8)]  # a whole film
     assert [number_of(image) for image in stack(domains.train_x)] == [0, 4, 8, 0, 4, 8]
-    assert len(domains.train_y) == 8 and domains.test_y.names == ["testB/flat.png"]
-    assert "trainA: 6 images in 2 files" in domains.notes
+    assert len(domains.train_y) == 9 and domains.test_y.names == ["testB/flat.png"]
+    assert {"trainA: 6 images in 2 files", "trainB: 9 images in 2 files"} <= {*domains.notes}
+    assert any(note.startswith("trainB: 1 file with several pages") for note in domains.notes)
     later = load(tmp_path, image_size=32, load_size=32, film_every=4, cache="none")
-    for index in np.random.default_rng(0).permutation(8):
+    for index in np.random.default_rng(0).permutation(9):
         np.testing.assert_array_equal(later.train_y[index], domains.train_y[index])
 
 
