@@ -76,19 +76,21 @@ class FilmReader(ImageReader):
         self._index = 0
         first = next(self._frames, None)
         if not first:
-            raise ImageError("a film without images")
-        self._time: float = first[0]
+            raise ImageError("a damaged film: it ends before its first image")
+        self._time: float = first[0]  # of the frame that was decoded last; infinite if it is not known
         self._frame = first[1]
         height, width, bands = self._film.pixels(self._frame).shape
         self.header = Header(height, width, bands, "film")
         self.nbytes = KEPT_FRAMES * height * width * bands
 
     def count(self, channels: int) -> int:
-        """Return the number of frames at the average rate of the film."""
-        if count := len(self._film):
-            return count
-        self._time = math.inf  # read the whole file, which a browser may have recorded
-        return sum(1 for _ in self._film.frames(start=0))
+        """Return the number of frames up to the last one, at the average rate of the film."""
+        film, last = self._film, collections.deque[tuple[int, Any]](maxlen=1)
+        self._time = math.inf
+        with contextlib.suppress(ImageError):  # a file without an index, such as a recording of a browser
+            last.extend(film.frames(start=round(film.start + len(film) * film.step)))
+        last = last or collections.deque(film.frames(start=film.start), 1)
+        return round((last[0][0] - film.start) / film.step) + 1
 
     def at(self, index: int) -> ImageReader:
         """Return the reader of a frame."""
@@ -99,11 +101,15 @@ class FilmReader(ImageReader):
         """Decode the frame; if the rate varies, the one at the time of its number."""
         step = self._film.step
         wanted = self._film.start + (self._index - 0.5) * step  # or soon after it
-        if not self._time - step < wanted <= self._time + MAX_SKIPPED * step:
+        last, self._time = self._time, math.inf  # a search follows an error
+        if not last - step < wanted <= last + MAX_SKIPPED * step:
             self._frames = self._film.frames(start=int(wanted))
-            self._time = -math.inf
-        while self._time < wanted and (found := next(self._frames, None)):
-            self._time, self._frame = found
+            last = -math.inf
+        while last < wanted and (found := next(self._frames, None)):
+            last, self._frame = found
+        if last == -math.inf:
+            raise ImageError("a damaged film: it cannot be searched for a frame")
+        self._time = last
         return DecodedImage(convert_bands(self._film.pixels(self._frame), channels, has_opacity=False)[0])
 
 
@@ -292,7 +298,7 @@ class FilmWriter:
     def _write(self, frame: Any) -> None:
         """Write a frame, `None` at the end, and the sound before it."""
         if self._video is None:
-            raise ImageError("a film without images")
+            raise ImageError("a damaged film: it ends before its first image")
         try:
             self._copy.mux(self._video.encode(frame))
             while self._sound:

@@ -23,7 +23,7 @@ def colors_of(pixels):
 def test_each_frame_is_an_image_in_any_order(tmp_path, name):
     write_film(tmp_path / name)
     path = str(tmp_path / name)
-    assert reader.count(path) in (10, 11)  # the sound may be longer
+    assert reader.count(path) == 10  # although the sound may be longer
     found = [number_of(reader.decode(Slice(path, number))) for number in ANY_ORDER]
     assert found == list(ANY_ORDER)
     facts = reader.check(Slice(path, 3))
@@ -31,7 +31,7 @@ def test_each_frame_is_an_image_in_any_order(tmp_path, name):
     assert reader.decode(path, channels=1).shape == (32, 32, 1)
 
 
-def test_a_recording_without_a_duration(tmp_path):
+def test_recordings_without_a_duration_and_truncated_ones(tmp_path):
     write_film(tmp_path / "a.mkv", sound=False)
     content = (tmp_path / "a.mkv").read_bytes()
     assert content.count(b"\x44\x89\x88") == 1  # Duration, with 8 bytes
@@ -39,6 +39,12 @@ def test_a_recording_without_a_duration(tmp_path):
     path = str(tmp_path / "b.mkv")
     assert reader.count(path) == 10
     assert [number_of(reader.decode(Slice(path, number))) for number in ANY_ORDER] == list(ANY_ORDER)
+    write_film(tmp_path / "c.mkv")
+    content = (tmp_path / "c.mkv").read_bytes()
+    (tmp_path / "c.mkv").write_bytes(content[: len(content) * 3 // 4])
+    path = str(tmp_path / "c.mkv")
+    count = reader.count(path)
+    assert 3 < count < 10 and number_of(reader.decode(Slice(path, count - 1))) == count - 1
 
 
 @pytest.mark.parametrize("full", [False, True])
