@@ -53,12 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         bars=True,
         skip_existing=arguments.skip_existing,
         strip_metadata=arguments.strip_metadata,
+        stacks=arguments.stacks,
+        slice_axis=arguments.slice_axis,
     )
-    images = report.done - report.films + report.frames
-    films = f" ({report.frames} of them frames of {counted(report.films, 'film')})" if report.films else ""
-    speed = f"{images / report.seconds:.3g} images/s"
+    speed = f"{report.images / report.seconds:.3g} images/s"
+    files = f" in {counted(report.done, 'file')}" if report.images > report.done else ""
     logger.info(
-        f"{counted(images, 'image')}{films} translated in {report.seconds:.1f} s ({speed}), from {models[0].checkpoint}"
+        f"{counted(report.images, 'image')}{files} translated in {report.seconds:.1f} s ({speed}), from"
+        f" {models[0].checkpoint}"
     )
     if arguments.skip_existing:
         logger.info(f"Images skipped because their translations exist: {report.skipped}")
@@ -71,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     if report.cut:
         logger.info(
-            f"Files with several frames or pages: {report.cut}; only the first frame or page of each was translated"
+            f"Files with several pages, slices or frames: {report.cut}; only the first of each was translated:"
+            " --stacks all translates all, into TIFF, NIfTI or NumPy files"
         )
     if report.page:
         logger.info(f"Page to look at: {report.page}")
@@ -104,6 +107,15 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--skip_existing", action="store_true", help="leave existing files and translate the others, as after a stop"
     )
     parser.add_argument("--strip_metadata", action="store_true", help="write files without EXIF, XMP and place")
+    parser.add_argument(
+        "--stacks",
+        choices=("first", "all"),
+        help="all: translate all pages, slices or frames of a file into a file of as many; first: the first one; NIfTI"
+        " files are always translated completely (default: as the run was trained)",
+    )
+    parser.add_argument(
+        "--slice_axis", type=int, choices=(0, 1, 2), help="see the flag of training (default: as the run was trained)"
+    )
     parser.add_argument("--html", action="store_true", help="write index.html, a page that shows the results")
     parser.add_argument(
         "--batch_size", type=count, default=8, help="images of one size at a time (default: %(default)s)"

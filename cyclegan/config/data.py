@@ -78,6 +78,9 @@ class DataConfig(Section):
     """first: use the first image of a file with several pages, slices or frames; all: use each of them as an image"""
     film_every: int = flag(10, least=1, metavar="N")
     """films: use one in N frames as an image"""
+    slice_axis: Optional[Literal[0, 1, 2]] = flag()
+    """axis along which the slices of a volume lie, with --stacks all. NIfTI: 0 sagittal, 1 coronal, 2 axial (default:
+    2); NumPy: the axis of the array (default: 0, of arrays of four axes)"""
     channels_x: int = flag(3, least=1)
     """channels of the images of domain X: 1 is gray, 3 is RGB, others are used as they are"""
     channels_y: int = flag(3, least=1)
@@ -145,6 +148,8 @@ class DataConfig(Section):
     def _check(self) -> None:
         if self.epoch_size not in ("min", "max") and not (self.epoch_size.isdecimal() and int(self.epoch_size) >= 1):
             refuse("epoch_size", self.epoch_size, "min, max or a whole number of at least 1")
+        if self.slice_axis is not None and self.stacks != "all":
+            refuse("slice_axis", self.slice_axis, "--stacks all, too")
         if self.paired_share > 1:
             refuse("paired_share", self.paired_share, "above 0 and at most 1")
         for name in ("value_range_x", "value_range_y"):

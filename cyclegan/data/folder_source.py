@@ -11,6 +11,7 @@ from typing import NoReturn, Union
 
 import numpy as np
 
+from cyclegan.config.data import DataConfig
 from cyclegan.data import loading
 from cyclegan.data.loading import ImageFiles
 from cyclegan.errors import UserError, counted, printable
@@ -53,18 +54,17 @@ def expand(
     folder: str | os.PathLike[str],
     files: Sequence[Name],
     channels: int,
-    stacks: str = "all",
-    film_every: int = 1,
+    data: DataConfig,
     bars: bool = False,
     skip_unreadable: bool = False,
 ) -> list[Name]:
-    """Return the images of files, whose paths are relative to a folder: with `stacks` "all", all images of each file.
+    """Return the images of files, whose paths are relative to a folder: with --stacks all, all images of each file.
 
-    Of films, one in `film_every` frames is an image. With `skip_unreadable`, a file that cannot be read counts as one.
+    Of films, one in --film_every frames is an image. With `skip_unreadable`, a file that cannot be read counts as one.
     """
     counts = [1] * len(files)
     films = [isinstance(name, str) and formats.format_of(name) == "film" for name in files]
-    stacked = [index for index, is_film in enumerate(films) if is_film or stacks == "all"]
+    stacked = [index for index, is_film in enumerate(films) if is_film or data.stacks == "all"]
 
     def count(_: str, number: int) -> None:
         index = stacked[number]
@@ -73,14 +73,14 @@ def expand(
             if isinstance(name, str):
                 path = os.path.join(folder, name)
                 with loading.naming_image(path, "", index):
-                    counts[index] = reader.count(path, channels)
+                    counts[index] = reader.count(path, channels, data.slice_axis)
 
     if stacked:
         loading.for_each_image({"": stacked}, count, "Counting images", bars)
     images: list[Name] = []
     for name, number, is_film in zip(files, counts, films):
-        step = film_every if is_film else 1
-        images += [name] if number == 1 else [Slice(f"{name}", i) for i in range(0, number, step)]
+        numbers = range(0, number, data.film_every if is_film else 1)
+        images += [name] if number == 1 else [Slice(f"{name}", i, data.slice_axis) for i in numbers]
     return images
 
 
@@ -229,7 +229,7 @@ def stem(path: str) -> str:
     The extension is never a number: 1.2.840.113619 is a DICOM identifier.
     """
     name, bracket, number = path.rpartition("[") if path.endswith("]") else (path, "", "")
-    without, extension = os.path.splitext(name)
+    without, extension = os.path.splitext(name[:-3] if name.endswith(".nii.gz") else name)
     return path if extension[1:].isdigit() else without + bracket + number
 
 

@@ -166,8 +166,7 @@ def _find(
         )
 
     def list_images(split: str, files: Sequence[Name]) -> list[Name]:
-        channels = _of_domain(split, data.channels_x, data.channels_y)
-        return folder_source.expand(folder, files, channels, data.stacks, data.film_every, bars)
+        return folder_source.expand(folder, files, _of_domain(split, data.channels_x, data.channels_y), data, bars)
 
     found, notes = folder_source.find_splits(folder, splits, list_images)
     images = {split: part[: data.max_dataset_size] for split, part in found.items()}

@@ -207,8 +207,7 @@ class _Scorer:
 def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[int, int]) -> ImageFiles:
     """Read real images of the target domain of a direction, resized to `size` like the held-out images of the run."""
     data, channels, value_range = model.config.data, model.channels(direction)[1], model.value_ranges(direction)[1]
-    files = folder_source.find_images(folder)
-    found = folder_source.expand(folder, files, channels, data.stacks, data.film_every)
+    found = folder_source.expand(folder, folder_source.find_images(folder), model.channels(direction)[1], data)
     paths = [folder_source.below(folder, name) for name in found]
     if not paths:
         raise UserError(f"--real {folder}: no images; expected at least 2 of {' '.join(folder_source.EXTENSIONS)}")

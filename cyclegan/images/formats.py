@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pathlib
 import threading
@@ -12,10 +13,11 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from cyclegan.errors import UserError
-from cyclegan.images import codec_format, dicom_format, film_format, heif_format, tiff_format
-from cyclegan.images.image import DecodedImage, ImageError, ImageReader, Open, Write
+from cyclegan.images import codec_format, dicom_format, film_format, heif_format, tiff_format, volume_format
+from cyclegan.images.image import CreateStack, DecodedImage, ImageError, ImageReader, Metadata, Open, Put, Write
 from cyclegan.images.pillow_format import pillow_functions
 from cyclegan.images.value_range import to_depth
+from cyclegan.whole_file import open_regular
 
 
 class Format(NamedTuple):
@@ -28,6 +30,7 @@ class Format(NamedTuple):
     deep: bool = False  # whether it holds 16 bits
     opacity: bool = False
     any_values: bool = False  # whether it holds any number of channels, and values such as float32
+    create_stack: CreateStack | None = None  # `None` if a file holds one image
     compressed: bool = False  # whether files of one length with the same last bytes are surely equal
 
 
@@ -57,7 +60,33 @@ FORMATS = {
     ),
     "dicom": Format((".dcm", ".dicom", ".ima"), dicom_format.open_image, None, deep=True, any_values=True),
     "tiff": Format(
-        (".tif", ".tiff"), tiff_format.open_image, tiff_format.write, deep=True, opacity=True, any_values=True
+        (".tif", ".tiff"),
+        *(tiff_format.open_image, tiff_format.write),
+        deep=True,
+        opacity=True,
+        any_values=True,
+        create_stack=tiff_format.create_stack,
+    ),
+    "nifti": Format(
+        (".nii.gz", ".nii"),
+        *(volume_format.open_nifti, None),
+        deep=True,
+        any_values=True,
+        create_stack=volume_format.create_nifti,
+    ),
+    "npy": Format(
+        (".npy",),
+        *(volume_format.open_npy, volume_format.write_npy),
+        deep=True,
+        any_values=True,
+        create_stack=volume_format.create_npy,
+    ),
+    "npz": Format(
+        (".npz",),
+        *(volume_format.open_npz, functools.partial(volume_format.write_npy, name="arr_0")),
+        deep=True,
+        any_values=True,
+        create_stack=functools.partial(volume_format.create_npy, name="arr_0"),
     ),
     "film": Format(tuple(film_format.CONTAINERS), film_format.open_image, None, compressed=True),
 }
@@ -75,17 +104,16 @@ OTHERS = {
     b"8bps": "a Photoshop file",
     b"pk\3\4": "a ZIP archive",
     b"\x1f\x8b": "a gzip file",
-    b"\x93numpy": "a NumPy array",
     b"p6": "a PPM file",
 }
 # Words of the libraries.
-CUT = ("truncated", "less than expected", "expected length", "premature", "end of file", "incomplete")
+CUT = ("truncated", "less than expected", "expected length", "premature", "end of file", "eof: ", "incomplete")
 
 
 def format_of(name: str | os.PathLike[str]) -> str | None:
     """Return the format that belongs to the ending of a file name, or `None`."""
-    ending = pathlib.PurePath(name).suffix.lower()
-    return next((name for name, form in FORMATS.items() if ending in form.endings), None)
+    lower = os.fspath(name).lower()
+    return next((name for name, form in FORMATS.items() if lower.endswith(form.endings)), None)
 
 
 def holds(name: str, dtype: np.dtype | type) -> bool:
@@ -137,7 +165,7 @@ def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None 
     path = pathlib.Path(path)
     name = format or format_of(path.name)
     form = FORMATS.get(name or "")
-    if form is None or form.write is None:
+    if form is None or form.write is None:  # NIfTI is written by `create_stack`
         raise UserError(f"{path.name}: expected the ending of an image format that can be written, such as .png")
     channels = image.pixels.shape[2]
     if channels not in (1, 3) and not form.any_values:
@@ -149,10 +177,51 @@ def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None 
 
 
 @contextlib.contextmanager
+def create_stack(
+    path: pathlib.Path,
+    original: str,
+    axis: int | None,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    metadata: Metadata,
+    format: str | None = None,
+) -> Iterator[Put]:
+    """Write a file of several images with the axes and the metadata of its original, completely or not at all.
+
+    Args:
+        path: The file.
+        original: The file whose images are translated.
+        axis: Axis along which the slices of a volume lie.
+        shape: Shape of the images: [n, h, w, C].
+        dtype: Type of their values.
+        metadata: Metadata of the first image.
+        format: By default the format of the file name.
+
+    Yields:
+        The function that takes the number of an image and its pixels, [h, w, C]. The values lie in a temporary file
+        beside the file until the context ends.
+
+    Raises:
+        ImageError: The format holds one image.
+    """
+    name = format or format_of(path.name) or ""
+    create = FORMATS[name].create_stack
+    if create is None:
+        raise ImageError(
+            f"{shape[0]} images don't fit into a file of {name}: expected --format tiff, or --stacks first"
+        )
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(open_regular(original))
+        partial = stack.enter_context(partial_file(path))
+        yield stack.enter_context(create(partial, open_image(file).along(axis), shape, dtype, metadata))
+
+
+@contextlib.contextmanager
 def partial_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Provide the path of a temporary file that becomes the file `path` if the context ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{os.getpid()}-{threading.get_ident()}.partial")
+    packed = ".gz" if path.name.endswith(".gz") else ""
+    partial = path.with_name(f".{os.getpid()}-{threading.get_ident()}.partial{packed}")
     partial.unlink(missing_ok=True)  # a killed process may have left it; or it is a link
     try:
         yield partial

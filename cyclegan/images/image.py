@@ -8,6 +8,7 @@ import math
 import operator
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, NamedTuple, Optional, Protocol
 
 import numpy as np
@@ -96,6 +97,10 @@ class ImageReader:
         """Return the number of images of the file: pages, slices or frames; overviews and masks are none."""
         return 1
 
+    def along(self, axis: int | None) -> ImageReader:
+        """Return the reader of the first slice along an axis, 0 to 2; of a file that is no volume, this reader."""
+        return self
+
     def at(self, index: int) -> ImageReader:
         """Return the reader of another image of the same file, by its number from 0. It replaces this reader."""
         raise ImageError(f"the file has no image {index}; was it replaced?")
@@ -111,6 +116,10 @@ class ImageReader:
 
 Open = Callable[[BinaryIO], Optional[ImageReader]]  # returns the reader of a file; `None` if it has another format
 Write = Callable[[pathlib.Path, np.ndarray, bool, Metadata], None]  # of (path, bands, has_opacity, metadata)
+Put = Callable[[int, np.ndarray], None]  # takes the number of an image and its pixels [h, w, C]
+# Context manager of (path, original, shape [n, h, w, C], type of the pixels, metadata) that provides a function to put
+# images into a volume with the axes of its original, and writes the file at the end.
+CreateStack = Callable[[pathlib.Path, ImageReader, tuple[int, ...], Any, Metadata], AbstractContextManager[Put]]
 
 
 class ImageArray(Protocol):

@@ -32,6 +32,7 @@ class Slice(NamedTuple):
 
     path: str
     number: int  # of the image in the file, from 0
+    axis: int | None = None  # along which the slices of a volume lie; `None` for the usual one
 
     def __str__(self) -> str:
         return f"{self.path}[{self.number}]"
@@ -110,7 +111,10 @@ def check(source: Source, channels: int = 3, has_range: bool = False) -> ImageFa
     behind it. With `has_range`, values may be of any type, and the depth is 16 bits.
     """
     with _opened(source) as reader:
-        header, images = reader.header, 1 if isinstance(source, Slice) else _count(reader, channels)
+        header, images = reader.header, 1
+        if not isinstance(source, Slice):
+            with contextlib.suppress(ImageError):  # pages behind the first one, which are not used, may be damaged
+                images = _count(reader, channels)
         _check_bands(header, channels, has_range)
     content = source.path if isinstance(source, Slice) else source
     with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
@@ -124,10 +128,10 @@ def check(source: Source, channels: int = 3, has_range: bool = False) -> ImageFa
     return ImageFacts(length, header.height, header.width, header.deep or has_range, end, images)
 
 
-def count(path: str | os.PathLike[str], channels: int = 3) -> int:
-    """Return the number of images of a file: pages, slices or frames; raise the errors of `decode`."""
+def count(path: str | os.PathLike[str], channels: int = 3, axis: int | None = None) -> int:
+    """Return the number of images of a file: pages, slices along an axis, or frames; raise the errors of `decode`."""
     with _opened(path) as reader:
-        return _count(reader, channels)
+        return _count(reader.along(axis), channels)
 
 
 def _count(reader: ImageReader, channels: int) -> int:
@@ -138,14 +142,14 @@ def _count(reader: ImageReader, channels: int) -> int:
 class _OpenedFile:
     """A file with several images that stays open, for one thread at a time."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, axis: int | None) -> None:
         file = open_regular(path)
         weakref.finalize(self, file.close)  # when no thread uses it
         self.lock = threading.Lock()
-        self.reader = open_image(file)
+        self.reader = open_image(file).along(axis)
 
 
-_opened_files: dict[tuple, _OpenedFile] = {}  # by path, time and length; the newest are the last
+_opened_files: dict[tuple, _OpenedFile] = {}  # by path, axis, time and length; the newest are the last
 _opened_files_lock = threading.Lock()
 
 
@@ -157,9 +161,9 @@ def _opened(source: Source) -> Iterator[ImageReader]:
             yield open_image(file)
         return
     state = os.stat(source.path)
-    key = (source.path, state.st_mtime_ns, state.st_size)
+    key = (source.path, source.axis, state.st_mtime_ns, state.st_size)
     with _opened_files_lock:
-        opened = _opened_files.pop(key, None) or _OpenedFile(source.path)
+        opened = _opened_files.pop(key, None) or _OpenedFile(source.path, source.axis)
         _opened_files[key] = opened
         while len(_opened_files) > 1 and (
             len(_opened_files) > MAX_OPENED
@@ -177,6 +181,7 @@ def _check_bands(header: Header, channels: int, any_type: bool) -> None:
     if channels in (1, 3) and not header.colors:
         raise ImageError(
             f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y in training"
+            f"{', or --slice_axis for a volume' if header.format in ('npy', 'npz') else ''}"
         )
     if channels not in (1, 3) and header.bands != channels:
         raise ImageError(f"bands: {header.bands}; expected {channels} (--channels_x, --channels_y in training)")

@@ -12,7 +12,7 @@ import pathlib
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -24,8 +24,18 @@ from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC
 from cyclegan.images import image as geo
 from cyclegan.images.codestreams import size_of
 from cyclegan.images.geometry import known_orientation, upright
-from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, Metadata, check_size, convert_bands
+from cyclegan.images.image import (
+    DecodedImage,
+    Header,
+    ImageError,
+    ImageReader,
+    Metadata,
+    Put,
+    check_size,
+    convert_bands,
+)
 from cyclegan.images.pillow_format import convert_pillow, srgb_transform, without_single_axis
+from cyclegan.images.volume_format import scratch
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the first bytes of a TIFF or BigTIFF file
 # Lossless compressions, whose decoders stop at the size that the header gives.
@@ -52,7 +62,8 @@ LEADING_AXES = re.compile(r"(\w*?)(?:S?YX|YXS)")  # axes in front of those of a 
 # Tags of GeoTIFF, with the keys of the coordinate system.
 GEO_TAGS = (geo.MODEL_PIXEL_SCALE, geo.MODEL_TIEPOINT, geo.MODEL_TRANSFORMATION, 34735, 34736, 34737)
 IMAGEJ = re.compile(r"^(?:ImageJ|unit)=.*$", re.MULTILINE)
-OME_SIZE = re.compile(r'(PhysicalSize[XY](?=="[\d.eE+-]+")|PhysicalSize[XY]Unit)="([^"]*)"')  # numbers and units
+IMAGEJ_AXES = re.compile(r"^(?:slices|frames|hyperstack|spacing|finterval)=.*$", re.MULTILINE)
+OME_SIZE = re.compile(r'(PhysicalSize[XYZ](?=="[\d.eE+-]+")|PhysicalSize[XYZ]Unit)="([^"]*)"')  # numbers and units
 OME_PIXELS, SIZES = re.compile("<Pixels[^>]*>"), re.compile(r'Size[CZT]="(\d+)"')
 CHANNELS = re.compile(r'^<\?xml.*?SizeC="(\d+)"|^ImageJ=.*?^channels=(\d+)$', re.MULTILINE | re.DOTALL)
 # libtiff only prints some errors, and leaves the pixels behind others as they are in its memory, which `FILLS` changes.
@@ -90,7 +101,7 @@ class TiffReader(ImageReader):
     def __init__(self, file: BinaryIO, tif: tifffile.TiffFile, pages: Sequence[Any] = ()) -> None:
         if not tif.pages:
             raise ImageError("a damaged TIFF file: truncated, it has no page")
-        self._file, self._tif, self._pages = file, tif, pages or [tif.pages[0]]
+        self._file, self.tif, self._pages = file, tif, pages or [tif.pages[0]]
         self._page = page = self._pages[0].keyframe  # the `TiffPage` whose tags are those of the pages
         self._index = self._pages[0].index
         self._by_libtiff = page.compression in OF_LIBTIFF or (
@@ -126,7 +137,7 @@ class TiffReader(ImageReader):
 
     @functools.cached_property
     def _images(self) -> list[list[Any]]:
-        return find_images(self._tif)[0]
+        return find_images(self.tif)[0]
 
     def count(self, channels: int) -> int:
         """Return the number of images; overviews and masks are none, and channels are bands."""
@@ -134,7 +145,7 @@ class TiffReader(ImageReader):
 
     def at(self, index: int) -> ImageReader:
         """Return the reader of an image, which may differ from the others in size."""
-        return TiffReader(self._file, self._tif, self._images[index])
+        return TiffReader(self._file, self.tif, self._images[index])
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the page, upright."""
@@ -245,7 +256,8 @@ def find_images(tif: Any) -> tuple[list[list[Any]], str, tuple[int, ...]]:
         and their lengths; the axes are empty if they are not known.
     """
     sizes = (map(int, SIZES.findall(text)) for text in OME_PIXELS.findall(tif.pages[0].description))
-    if (tif.is_ome or tif.is_imagej or tif.is_shaped) and sum(map(math.prod, sizes)) <= MAX_PAGES:
+    known = tif.is_ome or tif.is_imagej or (tif.is_shaped and len(tif.series) == 1)
+    if known and sum(map(math.prod, sizes)) <= MAX_PAGES:
         series = tif.series[0]
         axes = LEADING_AXES.fullmatch(series.axes)
         shape = series.shape[: len(axes[1])] if axes else ()
@@ -327,19 +339,65 @@ def _has_segments(page: Any, file: BinaryIO) -> bool:
 
 def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata) -> None:
     """Write all TIFF files with tifffile, because Pillow has no 16-bit RGB and no more than four bands."""
-    channels = bands.shape[2] - has_opacity
+    ome = {**dict(metadata.ome), "axes": "YXS" if bands.shape[2] > 1 else "YX"} if metadata.ome else None
+    _save(path, without_single_axis(bands), bands.shape[2], has_opacity, metadata, ome, bool(ome))
+
+
+@contextlib.contextmanager
+def create_stack(
+    path: pathlib.Path, original: ImageReader, shape: tuple[int, ...], dtype: Any, metadata: Metadata
+) -> Iterator[Put]:
+    """Write a file of several pages, as OME or ImageJ if the original is such a file; see `image.CreateStack`."""
+    count, height, width, channels = shape
+    tif: Any = original.tif if isinstance(original, TiffReader) else None
+    images, axes, lengths = find_images(tif) if tif else ([], "", ())
+    if not axes or len(images) != count:
+        tif, axes, lengths = None, "Q", (count,)
+    leading = [length for axis, length in zip(axes, lengths) if axis != "C"]
+    place = axes.find("C") if channels > 1 else -1  # of the channels, if they are pages as in the original
+    sizes = [*leading, height, width]
+    sizes.insert(place if place >= 0 else len(sizes), channels)
+    axes = (axes if place >= 0 else axes.replace("C", "")) + "YX"
+    with scratch(path, tuple(sizes), dtype) as array:
+        in_order = np.moveaxis(array, place, -1)
+
+        def put(number: int, pixels: np.ndarray) -> None:
+            in_order[np.unravel_index(number, leading)] = pixels
+
+        yield put
+        bands = 1 if place >= 0 else channels
+        described = {**dict(metadata.ome), "axes": f"{axes}S" if bands > 1 else axes} if tif else None
+        if tif and tif.is_imagej:
+            lines = IMAGEJ_AXES.findall(tif.pages[0].description)
+            counts = [f"images={array.size // (height * width * bands)}"]
+            counts += [f"channels={channels}"] if place >= 0 else []
+            first, *units = metadata.description.splitlines() or ["ImageJ="]
+            metadata = metadata._replace(description="\n".join([first, *counts, *lines, *units, ""]))
+            described = None
+        data = array[..., 0] if place < 0 and bands == 1 else array
+        _save(path, data, bands, False, metadata, described, bool(tif and tif.is_ome))
+
+
+def _save(
+    path: pathlib.Path,
+    data: np.ndarray,
+    bands: int,
+    has_opacity: bool,
+    metadata: Metadata,
+    described: dict[str, Any] | None,
+    as_ome: bool,
+) -> None:
+    """Write pages, whose last axis are bands if there are several, with the axes and sizes that are `described`."""
+    channels = bands - has_opacity
     is_rgb = channels == 3
     tags = [(*tag, True) for tag in metadata.tags]
     if metadata.xmp:
         tags.append((Tag.XMLPacket, 1, len(metadata.xmp), metadata.xmp, True))
-    ome: dict | None = None
-    if metadata.ome:
-        ome = {**dict(metadata.ome), "axes": "YXS" if bands.shape[2] > 1 else "YX"}
     tifffile.imwrite(
         path,
-        without_single_axis(bands),
+        data,
         photometric="rgb" if is_rgb else "minisblack",
-        planarconfig="contig" if bands.shape[2] > 1 else None,
+        planarconfig="contig" if bands > 1 else None,
         extrasamples=["unassalpha"] * has_opacity + ["unspecified"] * (channels - (3 if is_rgb else 1)),
         compression="adobe_deflate",
         iccprofile=metadata.profile or None,
@@ -347,6 +405,6 @@ def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Me
         resolutionunit=metadata.unit if metadata.resolution else None,
         extratags=tags,
         description=metadata.description or None,
-        ome=bool(ome),
-        metadata=ome,
+        ome=as_ome,
+        metadata=described,
     )

@@ -37,9 +37,9 @@ def decode(image: Any, channels: int, ranges: Ranges) -> DecodedImage:
         raise UserError(f"{image} can't be read ({error}): expected an image of {channels} channels") from error
 
 
-def read(path: Path, channels: int, ranges: Ranges) -> DecodedImage:
-    """Read a file as levels for the networks; raise any error of its decoder."""
-    return to_network(reader.decode_values(path, channels, bool(ranges[0])), ranges)
+def read(source: reader.Source, channels: int, ranges: Ranges) -> DecodedImage:
+    """Read an image as levels for the networks; raise any error of its decoder."""
+    return to_network(reader.decode_values(source, channels, bool(ranges[0])), ranges)
 
 
 def to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:

@@ -28,6 +28,7 @@ class FileTask:
     name: str  # path relative to the folder or pattern
     source: str
     target: pathlib.Path
+    images: int = 0  # of the source: pages, slices or frames; 0 if their number is not known
 
 
 def plan_tasks(source: str, target: str, format: str | None) -> tuple[list[FileTask], pathlib.Path]:
@@ -132,14 +133,14 @@ def _refuse_film(task: FileTask, channels: int, value_range: ValueRange | None) 
     return ""
 
 
-def _refuse_dicom(task: FileTask, channels: int, strip_metadata: bool) -> str:
-    """Return why a file cannot become a DICOM copy, or an empty text."""
+def _refuse_copy(task: FileTask, wanted: str, channels: int, strip_metadata: bool) -> str:
+    """Return why a file cannot become a copy of a DICOM or NIfTI file, or an empty text."""
     if strip_metadata:
-        return "--strip_metadata leaves the tags of DICOM files: expected --format tiff or png"
-    if channels != 1:
+        return f"--strip_metadata leaves the tags of {wanted.upper()} files: expected --format tiff or png"
+    if wanted == "dicom" and channels != 1:
         return f"a DICOM copy has 1 channel, not {channels}: expected --format tiff or png"
-    if formats.format_of(task.source) not in (None, "dicom"):
-        return "expected a DICOM file as original, or --format tiff"
+    if formats.format_of(task.source) not in (None, wanted):
+        return f"expected a {wanted.upper()} file as original, or --format tiff"
     return ""
 
 
@@ -162,11 +163,11 @@ def refuse_formats(
         reason = ""
         if is_film:
             reason = _refuse_film(task, channels, value_range)
-        elif wanted == "dicom":
-            reason = _refuse_dicom(task, channels, strip_metadata)
+        elif wanted in ("dicom", "nifti"):
+            reason = _refuse_copy(task, wanted, channels, strip_metadata)
         elif formats.FORMATS[wanted].write is None:
             reason = f"{wanted} files are only read: expected --format jpeg or png"
-        elif channels not in (1, 3) and wanted != "tiff":
+        elif channels not in (1, 3) and not formats.FORMATS[wanted].any_values:
             reason = f"{channels} channels don't fit into {wanted}; expected --format tiff"
         elif value_range and not formats.holds(wanted, value_type(value_range)):
             reason = (

@@ -13,19 +13,21 @@ import pathlib
 import queue
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, Optional, TypeVar
+from typing import Any, Literal, Optional, TypeVar
 
 import numpy as np
 import tensorflow as tf
 import tqdm
 
+from cyclegan.config.data import DataConfig
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import loading
 from cyclegan.data.loading import available_cores
 from cyclegan.errors import UserError, printable
 from cyclegan.images import dicom_format, formats, geometry, reader
 from cyclegan.images.film_format import FilmWriter, open_film
-from cyclegan.images.image import DecodedImage, Metadata, convert_bands, visible
+from cyclegan.images.image import DecodedImage, ImageError, Metadata, convert_bands, visible
+from cyclegan.images.reader import Slice, Source
 from cyclegan.images.value_range import image_to_values, to_depth
 from cyclegan.inference import conversions, file_plan
 from cyclegan.inference.conversions import Path, Size
@@ -36,7 +38,8 @@ from cyclegan.run import html_report
 MAX_PIXELS = 50_000_000  # of all images in memory at the same time, unless one batch has more
 MAX_SIDE = 512  # longer side of an image of the page in pixels
 
-Shape = Optional[tuple[int, int, bool]]  # height and width in pixels, whether it has 16 bits; `None` if unreadable
+# Height and width in pixels, whether it has 16 bits, the number of a file of several images; `None` if unreadable.
+Shape = Optional[tuple[int, int, bool, int]]
 Frames = list[tuple[int, np.ndarray]]  # of a film, with their times
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,8 +50,7 @@ class Report:
     """Outcome of a translation of files."""
 
     done: int = 0  # files that were written
-    films: int = 0  # of these, films
-    frames: int = 0  # of these films
+    images: int = 0  # pages, slices and frames in them
     failed: list[str] = dataclasses.field(default_factory=list)  # descriptions of files not written or not on the page
     tiled: int = 0  # images that were too large to be translated at once
     cut: int = 0  # files with several frames or pages, of which only the first was translated
@@ -60,6 +62,7 @@ class Report:
     def add(self, part: Report) -> None:
         """Add the report of some of the files."""
         self.done += part.done
+        self.images += part.images
         self.failed += part.failed
         self.tiled += part.tiled
         self.cut += part.cut
@@ -90,6 +93,8 @@ def translate(  # noqa: PLR0913  the public API
     bars: bool = False,
     skip_existing: bool = False,
     strip_metadata: bool = False,
+    stacks: Literal["first", "all"] | None = None,
+    slice_axis: int | None = None,
 ) -> Report:
     """Translate image files and films.
 
@@ -107,6 +112,9 @@ def translate(  # noqa: PLR0913  the public API
         bars: Whether to show a progress bar.
         skip_existing: Whether to leave existing files and translate the others, as after a stop.
         strip_metadata: Whether to write files without EXIF, XMP, resolution and place; docs/translate.md lists them.
+        stacks: "all" to translate all images of a file into a file of as many, "first" to translate the first one; by
+            default as the run was trained. Of NIfTI files, always all are.
+        slice_axis: Axis along which the slices of volumes lie; by default as the run was trained.
 
     Returns:
         The report. It names each file that cannot be read or written; the other files are translated.
@@ -134,7 +142,10 @@ def translate(  # noqa: PLR0913  the public API
     models[0].generator(direction)  # raises an error if there is none
     channels, value_range = models[0].channels(direction)[1], models[0].value_ranges(direction)[1]
     tasks, refused = file_plan.refuse_formats(tasks, format, channels, value_range, strip_metadata)
-    translator = _FileTranslator(models, direction, size, format, folder if html else None, strip_metadata)
+    data = _with_stacks(models[0].config.data, stacks, slice_axis)
+    translator = _FileTranslator(
+        models, direction, size, format, folder if html else None, strip_metadata, data, batch_size
+    )
     report = Report(skipped=len(planned) - len(tasks) - len(refused), failed=refused)
     title = " to ".join(DIRECTIONS[direction])
     images, films = (
@@ -145,6 +156,7 @@ def translate(  # noqa: PLR0913  the public API
     try:
         with tqdm.tqdm(desc=title, total=total, unit=" images", disable=not (bars and images) or None) as bar:
             batches = make_batches(map(translator.inspect, images), batch_size, max_pixels)
+            translator.bar = bar
             for part in _in_order(pool, translator.translate, batches):
                 report.add(part)
                 bar.update(report.done + len(report.failed) - bar.n)
@@ -156,6 +168,14 @@ def translate(  # noqa: PLR0913  the public API
     if html:
         _write_page(report, folder, title, models[0])
     return report
+
+
+def _with_stacks(data: DataConfig, stacks: str | None, slice_axis: int | None) -> DataConfig:
+    """Return the settings of a run with those of a translation."""
+    chosen: Any = {"stacks": stacks or data.stacks, "slice_axis": slice_axis}
+    if slice_axis is None and chosen["stacks"] == "all":
+        chosen["slice_axis"] = data.slice_axis
+    return dataclasses.replace(data, **chosen)
 
 
 def _in_order(
@@ -196,30 +216,47 @@ class _FileTranslator:
         format: str | None,
         page: pathlib.Path | None,
         strip_metadata: bool,
+        data: DataConfig,
+        batch_size: int,
     ) -> None:
         self._model, self._direction, self._size, self._format, self._page = models[0], direction, size, format, page
         self._channels, self._ranges = models[0].channels(direction)[0], models[0].value_ranges(direction)
-        self._strip_metadata = strip_metadata
+        self._strip_metadata, self._data, self._batch_size = strip_metadata, data, batch_size
+        self.bar = tqdm.tqdm(disable=True)  # shows how many images of a file are done
         self._idle: queue.Queue[Model] = queue.Queue()
         for model in models:
             self._idle.put(model)
 
     def inspect(self, task: FileTask) -> tuple[Shape, int, FileTask]:
         """Read the header of a file; return (shape of the image to translate, pixels of the file, file)."""
+        axis = self._data.slice_axis
         try:
-            facts = reader.check(task.source, self._channels, bool(self._ranges[0]))
+            task = dataclasses.replace(task, images=reader.count(task.source, self._channels, axis))
+            source = Slice(task.source, 0, axis) if self._is_stack(task) else task.source
+            facts = reader.check(source, self._channels, bool(self._ranges[0]))
         except Exception:  # `translate` reports it
             return None, 0, task
         height, width = self._size[::-1] if self._size else (facts.height, facts.width)
-        return (height, width, facts.deep or any(self._ranges)), facts.height * facts.width, task
+        alone = task.number if self._is_stack(task) else 0
+        return (height, width, facts.deep or any(self._ranges), alone), facts.height * facts.width, task
+
+    def _format_of(self, task: FileTask) -> str:
+        return self._format or formats.format_of(task.target) or ""
+
+    def _is_stack(self, task: FileTask) -> bool:
+        """Return whether all images of a file are translated, into one file."""
+        return self._format_of(task) == "nifti" or (self._data.stacks == "all" and task.images != 1)
 
     def translate(self, tasks: Sequence[FileTask]) -> Report:
         """Read, translate and write files whose images have the same shape."""
         report, originals = Report(), {}
+        if self._is_stack(tasks[0]):
+            with report.catch(tasks[0]):
+                self._translate_stack(report, tasks[0])
+            return report
         for task in tasks:
             with report.catch(task):
-                decoded = conversions.read(task.source, self._channels, self._ranges)
-                originals[task] = conversions.resize(decoded, self._size)
+                originals[task] = self._read(task.source)
         try:
             results = self._generate([image.pixels for image in originals.values()])
         except Exception:  # such as too little memory: one by one
@@ -229,6 +266,37 @@ class _FileTranslator:
                 result = results[number] if results else self._generate([original.pixels])[0]
                 self._write(report, task, original, *result)
         return report
+
+    def _translate_stack(self, report: Report, task: FileTask) -> None:
+        """Translate all images of a file, some at a time, into a file of as many."""
+        axis = self._data.slice_axis
+        count = reader.count(task.source, self._channels, axis)
+        slices = [Slice(task.source, number, axis) for number in range(count)]
+        first = self._read(slices[0]).pixels
+        size = max(1, min(self._batch_size, self._model.tile**2 // (first.shape[0] * first.shape[1])))
+        with contextlib.ExitStack() as stack:
+            for start in range(0, count, size):
+                originals = [self._read(each) for each in slices[start : start + size]]
+                if any((each.pixels.shape, each.pixels.dtype) != (first.shape, first.dtype) for each in originals):
+                    raise ImageError("its images differ in size or depth: expected equal ones, or --stacks first")
+                results = self._generate([each.pixels for each in originals])
+                for number, (original, (output, cycle)) in enumerate(zip(originals, results), start):
+                    image = self._to_values(task, original, output)
+                    if number == 0:
+                        shape, dtype = (count, *image.pixels.shape), image.pixels.dtype
+                        put = stack.enter_context(
+                            formats.create_stack(
+                                task.target, task.source, axis, shape, dtype, image.metadata, self._format
+                            )
+                        )
+                    put(number, image.pixels)
+                    if number == count // 2:
+                        shown = original, output, cycle
+                self.bar.set_postfix_str(f"{printable(task.name)}: {min(start + size, count)} of {count}")
+        self._report(report, task, *shown, count=count)
+
+    def _read(self, source: Source) -> DecodedImage:
+        return conversions.resize(conversions.read(source, self._channels, self._ranges), self._size)
 
     def translate_film(
         self, report: Report, task: FileTask, pool: concurrent.futures.Executor, batch_size: int, bars: bool
@@ -255,13 +323,12 @@ class _FileTranslator:
                         writer.write(pixels, time)
                     bar.update(len(translated))
             if self._page:
-                first = conversions.resize(conversions.read(task.source, self._channels, self._ranges), self._size)
+                first = self._read(task.source)
                 output, cycle = self._generate([first.pixels])[0]
                 images = {"input": first.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
                 report.items.append(_write_item(self._page, task, self._direction, images))
             report.done += 1
-            report.films += 1
-            report.frames += writer.frames
+            report.images += writer.frames
             report.tiled += area > self._model.tile**2
 
     def _translate_frames(self, frames: Frames) -> Frames:
@@ -285,24 +352,44 @@ class _FileTranslator:
         finally:
             self._idle.put(model)
 
+    def _to_values(self, task: FileTask, original: DecodedImage, output: np.ndarray) -> DecodedImage:
+        """Return a translation with the values of the range of its domain, and the metadata of its original."""
+        image, value_range = conversions.with_pixels(original, output), self._ranges[1]
+        if self._strip_metadata:
+            image = dataclasses.replace(image, metadata=Metadata(image.metadata.profile))
+        if value_range:
+            any_values = formats.FORMATS[self._format_of(task)].any_values
+            image = image_to_values(image, value_range, image.fractional and any_values)
+        return image
+
     def _write(
         self, report: Report, task: FileTask, original: DecodedImage, output: np.ndarray, cycle: np.ndarray | None
     ) -> None:
-        """Write a translation with the values of the range of its domain, and its copies for the page."""
-        image, value_range = conversions.with_pixels(original, output), self._ranges[1]
-        format = self._format or formats.format_of(task.target)
-        if format == "dicom":
+        """Write a translation, and its copies for the page."""
+        if self._format_of(task) == "dicom":
             run, checkpoint = self._model.path.resolve().name, self._model.checkpoint
             note = f"{self._model.config.objective.objective} {self._direction}, {run}, {checkpoint.name}"
             network = f"{self._direction} of {checkpoint.resolve()}"
+            image = conversions.with_pixels(original, output)
             with formats.partial_file(task.target) as path:
-                dicom_format.write_copy(path, task.source, image.pixels, value_range, image.fractional, note, network)
+                dicom_format.write_copy(
+                    path, task.source, image.pixels, self._ranges[1], image.fractional, note, network
+                )
         else:
-            if self._strip_metadata:
-                image = dataclasses.replace(image, metadata=Metadata(image.metadata.profile))
-            if value_range:
-                image = image_to_values(image, value_range, image.fractional and format == "tiff")
-            formats.write(task.target, image, self._format)
+            formats.write(task.target, self._to_values(task, original, output), self._format)
+        self._report(report, task, original, output, cycle)
+        report.cut += task.images > 1
+
+    def _report(
+        self,
+        report: Report,
+        task: FileTask,
+        original: DecodedImage,
+        output: np.ndarray,
+        cycle: np.ndarray | None,
+        count: int = 1,
+    ) -> None:
+        """Count a file with its images, one of which is shown on the page."""
         if self._page:
             images = {"input": original.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
             try:
@@ -310,10 +397,8 @@ class _FileTranslator:
             except OSError as error:
                 raise OSError(f"translated, but not shown on the page: {error}") from error
         height, width = output.shape[:2]
-        report.done += 1
+        report.done, report.images = report.done + 1, report.images + count
         report.tiled += height * width > self._model.tile**2
-        with contextlib.suppress(Exception):  # a damaged page behind the first one
-            report.cut += reader.count(task.source, self._channels) > 1
 
 
 def _write_item(

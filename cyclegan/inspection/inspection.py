@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -18,7 +19,7 @@ from cyclegan.data.sources import SPLITS
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
 from cyclegan.errors import UserError, printable
 from cyclegan.images import formats, reader
-from cyclegan.images.image import Header, row_blocks, visible
+from cyclegan.images.image import Header, ImageError, row_blocks, visible
 from cyclegan.images.pillow_format import profile_name
 from cyclegan.images.reader import Source
 from cyclegan.images.value_range import image_to_levels, to_depth
@@ -27,7 +28,7 @@ from cyclegan.inspection.findings import Finding
 
 FLAGS = (  # settings that an inspection takes from training
     *("preprocess", "image_size", "image_width", "load_size"),
-    *("channels_x", "channels_y", "value_range_x", "value_range_y", "stacks", "film_every"),
+    *("channels_x", "channels_y", "value_range_x", "value_range_y", "stacks", "slice_axis", "film_every"),
 )
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
@@ -83,7 +84,7 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
 
     def list_images(split: str, files: Sequence[Name]) -> list[Name]:
         domain_channels = data.channels_y if split.endswith("B") else data.channels_x
-        return folder_source.expand(folder, files, domain_channels, data.stacks, data.film_every, bars, True)
+        return folder_source.expand(folder, files, domain_channels, data, bars, skip_unreadable=True)
 
     found, notes = folder_source.find_splits(folder, SPLITS, list_images)
     paths = {split: [folder_source.below(folder, name) for name in part] for split, part in found.items()}
@@ -97,9 +98,10 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     def measure_image(_: str, index: int) -> None:
         domain = splits[index] % 2
         try:
-            measures[index] = measure(sources[index], channels[domain], value_ranges[domain])
             if isinstance(source := sources[index], str):
-                counts[index] = reader.count(source, channels[domain])
+                with contextlib.suppress(*(ImageError,) * (data.stacks == "first")):
+                    counts[index] = reader.count(source, channels[domain], data.slice_axis)
+            measures[index] = measure(source, channels[domain], value_ranges[domain])
         except Exception as error:  # the libraries raise almost anything for a damaged file
             reasons[index] = printable(loading.describe_error(error))
 

@@ -54,7 +54,7 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
     assert done.returncode == 1
     assert re.match(
         r"9 images translated in [\d.]+ s \([\d.]+ images/s\), from .*epoch_0002-2\n"
-        r"Files with several frames or pages: 1; only the first frame or page of each was translated\n"
+        r"Files with several pages, slices or frames: 1; only the first of each was translated: --stacks all .*\n"
         r"Page to look at: .*index\.html\n",
         done.stdout,
     )

@@ -30,7 +30,7 @@ def copying(model, monkeypatch):
 def test_times_and_sound_are_kept(copying, tmp_path, name):
     write_film(tmp_path / name, times=None if name == "a.avi" else VARIABLE)
     report = translate([copying], tmp_path / name, tmp_path / "out" / name, batch_size=4)
-    assert (report.done, report.films, report.frames, report.failed) == (1, 1, 10, [])
+    assert (report.done, report.images, report.failed) == (1, 10, [])
     assert files(tmp_path / "out") == [name]
     (times, pixels, sound), (new_times, new_pixels, new_sound) = (
         read_film(path) for path in (tmp_path / name, tmp_path / "out" / name)
@@ -85,7 +85,7 @@ def test_films_of_a_folder_stay_films_beside_images(model, tmp_path):
     write_film(tmp_path / "in" / "sub" / "b.mp4", 3)
     write_film(tmp_path / "in" / "c.mkv", 3)
     report = translate([model], tmp_path / "in", tmp_path / "out", format="webp", html=True)
-    assert (report.done, report.films, report.frames, report.cut) == (3, 2, 6, 0)
+    assert (report.done, report.images, report.cut) == (3, 7, 0)
     assert files(tmp_path / "out")[:2] == ["a.webp", "c.mkv"] and (tmp_path / "out" / "sub" / "b.mp4").exists()
     assert len(report.items) == 3 and (tmp_path / "out" / report.items[1].input).exists()
     report = translate([model], tmp_path / "in" / "c.mkv", tmp_path / "film", format="film")

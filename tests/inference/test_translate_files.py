@@ -233,16 +233,16 @@ def test_impossible_requests_are_refused(model, tmp_path):
 
 def test_pixels_in_progress_are_bounded(model, tmp_path, monkeypatch):
     write_same_size(tmp_path / "in", 12)
-    active, most, original = set(), [], reader.decode_values
+    active, most, original, write = set(), [], reader.decode_values, formats.write
 
     def decode(source, *given):
-        active.add(source)
+        active.add(os.path.basename(source))
         most.append(len(active))
         time.sleep(0.02)
         return original(source, *given)
 
     monkeypatch.setattr(reader, "decode_values", decode)
-    monkeypatch.setattr(reader, "count", lambda source, _: active.remove(source) or 1)  # at the end of a file
+    monkeypatch.setattr(formats, "write", lambda path, *given: (write(path, *given), active.remove(path.name)))
     monkeypatch.setattr(translate_files, "available_cores", lambda: 8)
     monkeypatch.setattr(translate_files, "MAX_PIXELS", 3 * 16 * 20)
     assert translate([model], tmp_path / "in", tmp_path / "out", batch_size=1).done == 12

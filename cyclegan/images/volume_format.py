@@ -1,0 +1,414 @@
+"""Arrays and volumes, slice by slice: NumPy (.npy, .npz), and NIfTI with nibabel; and volumes of translated slices."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import logging
+import math
+import os
+import pathlib
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from cyclegan.errors import MissingPackageError
+from cyclegan.images.image import (
+    MAX_BYTES,
+    DecodedImage,
+    Header,
+    ImageError,
+    ImageReader,
+    Metadata,
+    Put,
+    check_size,
+    convert_bands,
+)
+from cyclegan.images.pillow_format import without_single_axis
+
+NPY, ZIP, GZIP = b"\x93NUMPY", b"PK\3\4", b"\x1f\x8b"
+NPZ_NAMES = ("image", "arr_0")  # of the array of images, if a file has several
+LEVEL_TYPES = ("bool", "uint8", "uint16")
+OTHER_TYPES = (  # need a value range
+    *("int8", "int16", "int32", "int64", "uint32", "uint64"),
+    *("float16", "float32", "float64"),
+)
+# Places of the first bytes that tell NIfTI versions apart.
+NIFTI_MAGIC = {1: slice(344, 348), 2: slice(4, 8)}
+NIFTI_1_BYTES, NIFTI_BYTES = 348, 540  # of the headers of version 1 and of version 2
+MAX_OFFSET = 100_000_000  # bytes before the values, of extensions of the header
+AXIAL = 2
+# Anatomical axes (to the left, to the back, up) of slices, rows and columns, by the axis along which slices lie.
+PLANES = {0: (0, 2, 1), 1: (1, 2, 0), AXIAL: (2, 1, 0)}
+IDENTITY = np.array([[0, 1], [1, 1], [2, 1]])  # orientation of a volume whose affine says nothing
+
+
+class Layout(NamedTuple):
+    """Order of the images of an array of four axes."""
+
+    shape: tuple[int, ...]  # of the array, four axes
+    order: tuple[int, ...]  # axes of the array that are images, rows, columns and channels
+    steps: tuple[int, ...] = (1, 1, 1, 1)  # of these, -1 for a reversed axis
+
+    def images(self, array: np.ndarray) -> np.ndarray:
+        """Return the images [n, h, w, C] of an array, as a view."""
+        return array.transpose(self.order)[tuple(slice(None, None, step) for step in self.steps)]
+
+    def array_shape(self, images: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of an array with images of the shape [n, h, w, C]."""
+        return tuple(images[self.order.index(axis)] for axis in range(4))
+
+
+class Volume(NamedTuple):
+    """Facts about an array in a file."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    load: Callable[[], np.ndarray]  # returns the array, all of it or as a memory map
+    is_mapped: bool
+    is_complete: bool  # whether the file is as long as it should be
+    scale: tuple[float, float] = (1.0, 0.0)  # slope and intercept of the values
+    header: Any = None  # of nibabel, or the name of the array
+
+
+class VolumeReader(ImageReader):
+    """Read an image of an array.
+
+    Args:
+        name: Name of the format.
+        volume: The array.
+        layout: Function that returns the layout for an axis along which slices lie, `None` for the usual one.
+        split: Whether channels are images of their own unless their number is the one that is wanted.
+    """
+
+    def __init__(self, name: str, volume: Volume, layout: Callable[[int | None], Layout], split: bool = False) -> None:
+        self.volume, self._name, self._make_layout, self._split = volume, name, layout, split
+        self.nbytes = 0 if volume.is_mapped else math.prod(volume.shape) * volume.dtype.itemsize
+        _check_unpacked(self.nbytes)
+        if volume.dtype.name not in (*LEVEL_TYPES, *OTHER_TYPES):
+            raise ImageError(f"an array of {volume.dtype.name}: expected {', '.join((*LEVEL_TYPES, *OTHER_TYPES))}")
+        self._array: np.ndarray | None = None
+        self._index = 0
+        self.along(None)
+
+    def along(self, axis: int | None) -> ImageReader:
+        """Return the reader of the first slice along an axis."""
+        self.layout = self._make_layout(axis)
+        dtype = self.volume.dtype
+        self.shape = tuple(self.layout.shape[axis] for axis in self.layout.order)
+        count, height, width, bands = self.shape
+        if count < 1 or bands < 1:
+            raise ImageError(f"an array of shape {self.volume.shape}: expected at least one image")
+        self._is_other = self.volume.scale != (1, 0) or dtype.name in OTHER_TYPES
+        values = height * width * (1 if self._split else bands)
+        check_size(width, height, 2 * values * (8 if self._is_other else 2))
+        self.header = Header(
+            *(height, width, bands, self._name),
+            deep=dtype.itemsize > 1,
+            colors=self._split or bands in (1, 3),
+            complete=self.volume.is_mapped and self.volume.is_complete,
+            other_values=dtype.name if self._is_other else "",
+        )
+        return self
+
+    def count(self, channels: int) -> int:
+        """Return the number of images."""
+        return self.shape[0] * (self.shape[3] if self._is_split(channels) else 1)
+
+    def _is_split(self, channels: int) -> bool:
+        return self._split and channels != self.shape[3]
+
+    def at(self, index: int) -> ImageReader:
+        """Return the reader of an image."""
+        self._index = index
+        return self
+
+    def read(self, channels: int) -> DecodedImage:
+        """Decode the image."""
+        if not self.volume.is_complete:
+            raise ImageError(f"a damaged {self._name.upper()} file: truncated")
+        if self._array is None:
+            self._array = self.volume.load()
+        images = self.layout.images(self._array.reshape(self.layout.shape, order="A"))
+        band, number = divmod(self._index, self.shape[0])
+        bands = slice(band, band + 1) if self._is_split(channels) else slice(None)
+        values = images[number, :, :, bands]
+        if self._is_other:
+            slope, intercept = self.volume.scale
+            values = values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
+            values = values if self.volume.scale == (1, 0) else values * slope + intercept
+        elif values.dtype == bool:
+            values = values * np.uint8(255)
+        else:
+            values = values.astype(values.dtype.newbyteorder("="))
+        fractional = "float" in self.header.other_values or self.volume.scale != (1, 0)
+        pixels = convert_bands(np.ascontiguousarray(values), channels, has_opacity=False)[0]
+        return DecodedImage(pixels, fractional=fractional)
+
+
+def open_npy(file: BinaryIO) -> ImageReader | None:
+    """Return the reader of a .npy file, `None` for other files."""
+    if file.read(len(NPY)) != NPY:
+        return None
+    file.seek(0)
+    shape, is_fortran, dtype = _npy_header(file)
+    return VolumeReader("npy", _mapped(file, dtype, file.tell(), shape, "F" if is_fortran else "C"), _layout_of(shape))
+
+
+def open_npz(file: BinaryIO) -> ImageReader | None:
+    """Return the reader of a .npz file: of its only array, or of the one with a name of `NPZ_NAMES`."""
+    if file.read(len(ZIP)) != ZIP:
+        return None
+    archive = zipfile.ZipFile(file)
+    names = [name for name in archive.namelist() if name.endswith(".npy")]
+    if not names:
+        return None
+    chosen = names if len(names) == 1 else [f"{name}.npy" for name in NPZ_NAMES if f"{name}.npy" in names]
+    if not chosen:
+        found = ", ".join(name[:-4] for name in names)
+        raise ImageError(f"an NPZ file of the arrays {found}: expected one array, or one named {NPZ_NAMES[0]}")
+    _check_unpacked(archive.getinfo(chosen[0]).file_size)
+    with archive.open(chosen[0]) as member:
+        shape, is_fortran, dtype = _npy_header(member)
+
+    def load() -> np.ndarray:
+        with archive.open(chosen[0]) as member:
+            _npy_header(member)
+            return _unpack(member, dtype, shape, "F" if is_fortran else "C")
+
+    volume = Volume(shape, dtype, load, is_mapped=False, is_complete=True, header=chosen[0][:-4])
+    return VolumeReader("npz", volume, _layout_of(shape))
+
+
+def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Read the header of an array; return its shape, whether its order is Fortran's, and its type."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, is_fortran, dtype = read(file)
+    if not 2 <= len(shape) <= 4 or dtype.hasobject:
+        raise ImageError(
+            f"an array of {dtype.name} of shape {shape}: expected numbers of shape [h, w], [h, w, C] or [n, h, w, C]"
+        )
+    return shape, is_fortran, dtype
+
+
+def _layout_of(shape: tuple[int, ...]) -> Callable[[int | None], Layout]:
+    """Return the function that makes the layout of an array of NumPy."""
+
+    def make(axis: int | None) -> Layout:
+        if len(shape) == 2:
+            return Layout((1, *shape, 1), (0, 1, 2, 3))
+        if len(shape) == 3 and axis is None:
+            return Layout((1, *shape), (0, 1, 2, 3))
+        first = axis or 0
+        others = [each for each in range(3) if each != first]
+        return Layout((*shape, 1)[:4], (first, *others, 3))
+
+    return make
+
+
+def open_nifti(file: BinaryIO) -> ImageReader | None:
+    """Return the reader of a NIfTI file, also a compressed one, `None` for other files."""
+    beginning = file.read(NIFTI_BYTES)
+    packed = beginning.startswith(GZIP)
+    if packed:
+        file.seek(0)
+        with contextlib.suppress(EOFError, OSError):  # another file, or a damaged one
+            beginning = gzip.GzipFile(fileobj=file).read(NIFTI_BYTES)
+    version = next((n for n, place in NIFTI_MAGIC.items() if beginning[place] == b"n+%d\0" % n), None)
+    if version is None:
+        return None
+    nibabel = _nibabel()
+    kind = nibabel.Nifti1Header if version == 1 else nibabel.Nifti2Header
+    offset = int(kind(beginning[: kind.template_dtype.itemsize]).get_data_offset())
+    if offset > MAX_OFFSET:
+        raise ImageError(f"a NIfTI file whose values begin at byte {offset}: expected at most {MAX_OFFSET}")
+    file.seek(0)
+    content: Any = gzip.GzipFile(fileobj=file) if packed else file
+    header = kind.from_fileobj(content)  # with its extensions
+    shape, dtype = tuple(map(int, header.get_data_shape())), header.get_data_dtype()
+    slope, intercept = header.get_slope_inter()
+    if not 2 <= len(shape) <= 5 or dtype.names:
+        raise ImageError(f"a NIfTI file of {dtype} of shape {shape}: expected numbers of 2 to 5 dimensions")
+
+    def load() -> np.ndarray:
+        unpacked = gzip.GzipFile(fileobj=file)
+        file.seek(0)
+        unpacked.read(offset)
+        return _unpack(unpacked, dtype, shape, "F")
+
+    scale = (float(slope), float(intercept)) if slope is not None else (1.0, 0.0)
+    if packed:
+        volume = Volume(shape, dtype, load, is_mapped=False, is_complete=True)
+    else:
+        volume = _mapped(file, dtype, offset, shape, "F")
+    volume = volume._replace(scale=scale, header=header)
+    return VolumeReader("nifti", volume, lambda axis: _anatomical(nibabel, header, shape, axis), split=True)
+
+
+def _nibabel() -> Any:
+    try:
+        import nibabel
+    except ImportError:
+        raise MissingPackageError("NIfTI files need the package nibabel: pip install nibabel") from None
+    logging.getLogger("nibabel.global").setLevel(logging.CRITICAL)  # about headers, without the name of the file
+    return nibabel
+
+
+def _anatomical(nibabel: Any, header: Any, shape: tuple[int, ...], axis: int | None) -> Layout:
+    """Return the layout of a NIfTI volume, in which all volumes have the view of DICOM images, however they are stored.
+
+    Slices are numbered from the right, the front or the bottom; heads look up or to the left.
+    """
+    orientations = nibabel.orientations
+    try:
+        found = orientations.io_orientation(header.get_best_affine())
+    except (ValueError, np.linalg.LinAlgError):
+        found = IDENTITY
+    found = IDENTITY if np.isnan(found).any() else found
+    turned = orientations.ornt_transform(found, orientations.axcodes2ornt("LPS"))
+    axis = AXIAL if axis is None else axis
+    order = [int(np.flatnonzero(turned[:, 0] == each)[0]) for each in PLANES[axis]]
+    steps = [int(turned[each, 1]) for each in order]
+    steps[1] *= 1 if axis == AXIAL else -1  # the first row is the top
+    three = (*shape, 1, 1)[:3]
+    return Layout((*three, math.prod(shape[3:])), (*order, 3), (*steps, 1))
+
+
+def _mapped(file: BinaryIO, dtype: np.dtype, offset: int, shape: tuple[int, ...], order: Any) -> Volume:
+    """Return an array that lies in a file as it is, to be read by a memory map."""
+    length, needed = file.seek(0, os.SEEK_END), offset + math.prod(shape) * dtype.itemsize
+
+    def load() -> np.ndarray:
+        try:
+            return np.memmap(file, dtype, "r", offset, shape, order)
+        except (AttributeError, OSError):  # no file on a disk
+            file.seek(offset)
+            return np.frombuffer(file.read(needed - offset), dtype).reshape(shape, order=order)
+
+    return Volume(shape, dtype, load, is_mapped=True, is_complete=length >= needed)
+
+
+def _check_unpacked(size: int) -> None:
+    """Raise `ImageError` if an array that has to be unpacked takes more than `MAX_BYTES` of memory."""
+    if size > MAX_BYTES:
+        raise ImageError(
+            f"a compressed array of {size / 1e9:.3g} GB: expected at most {MAX_BYTES / 1e9:g} GB, or an unpacked file,"
+            " whose slices are read one by one"
+        )
+
+
+def _unpack(file: Any, dtype: np.dtype, shape: tuple[int, ...], order: Any) -> np.ndarray:
+    """Return an array that is read from a compressed file, whose checksum is checked at the end."""
+    size = math.prod(shape) * dtype.itemsize
+    content = file.read(size)
+    if len(content) < size:
+        raise EOFError
+    file.read(1)
+    return np.frombuffer(content, dtype).reshape(shape, order=order)
+
+
+@contextlib.contextmanager
+def scratch(path: pathlib.Path, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Iterator[np.ndarray]:
+    """Provide an array in a temporary file beside `path`, so that a volume need not fit into memory."""
+    file = path.with_name(f"{path.name}.values")
+    try:
+        with open(file, "wb") as made:
+            if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a crash later
+                os.posix_fallocate(made.fileno(), 0, math.prod(shape) * np.dtype(dtype).itemsize)
+        yield np.memmap(file, dtype, "r+" if hasattr(os, "posix_fallocate") else "w+", 0, shape, order)
+    finally:
+        file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _filled(
+    path: pathlib.Path, original: ImageReader, shape: tuple[int, ...], dtype: Any, order: Any
+) -> Iterator[tuple[Put, np.ndarray]]:
+    """Provide a function that fills an array with images of the shape [n, h, w, C], and the array.
+
+    The array has the axes of the original if that is an array, too.
+    """
+    count, height, width, channels = shape
+    layout, split, before = Layout(shape, (0, 1, 2, 3)), 1, shape[:3]
+    if isinstance(original, VolumeReader):
+        layout, split, before = original.layout, count // original.shape[0], original.volume.shape
+    whole = layout.array_shape((count // split, height, width, split * channels))
+    same = math.prod(before[3:]) == whole[3]
+    with scratch(path, whole, dtype, order) as array:
+        images = layout.images(array)
+
+        def put(number: int, pixels: np.ndarray) -> None:
+            band, index = divmod(number, count // split)
+            images[index, :, :, band * channels : (band + 1) * channels] = pixels
+
+        yield put, array.reshape((*whole[:3], *before[3:])[: len(before)] if same else whole, order=order)
+
+
+def write_npy(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata, name: str = "") -> None:
+    """Write an image, one of one channel as [h, w], as .npy, or with a `name` of the array as .npz."""
+    _save_array(path, without_single_axis(bands), name)
+
+
+@contextlib.contextmanager
+def create_npy(
+    path: pathlib.Path, original: ImageReader, shape: tuple[int, ...], dtype: Any, metadata: Metadata, name: str = ""
+) -> Iterator[Put]:
+    """Write a stack of images as .npy, or with a `name` of the array as .npz; see `CreateStack`."""
+    known = original.volume.header if isinstance(original, VolumeReader) else None  # the name of the original's array
+    with _filled(path, original, shape, dtype, "C") as (put, array):
+        yield put
+        _save_array(path, array, name and (known if isinstance(known, str) else name))
+
+
+def _save_array(path: pathlib.Path, array: np.ndarray, name: str) -> None:
+    with open(path, "wb") as file:
+        if name:
+            np.savez_compressed(file, **{name: array})
+        else:
+            np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+@contextlib.contextmanager
+def create_nifti(
+    path: pathlib.Path, original: ImageReader, shape: tuple[int, ...], dtype: Any, metadata: Metadata
+) -> Iterator[Put]:
+    """Write a NIfTI file with the header and, if the values fit, the type of its original; see `CreateStack`.
+
+    The display window of the original does not hold for the translation. If the images have another size, the volume
+    fills the same space.
+    """
+    nibabel = _nibabel()
+    if not isinstance(original, VolumeReader) or isinstance(original.volume.header, (str, type(None))):
+        raise ImageError("expected a NIfTI file as original, or --format tiff")
+    header, before = original.volume.header.copy(), original.layout.shape
+    with _filled(path, original, shape, dtype, "F") as (put, array):
+        yield put
+        stored = header.get_data_dtype()
+        header.set_data_dtype(stored if stored.itemsize > 1 or np.can_cast(dtype, stored) else dtype)
+        header["cal_min"] = header["cal_max"] = 0
+        ratios = [old / new for old, new in zip(before[:3], (*array.shape, 1)[:3])]
+        if any(ratio != 1 for ratio in ratios):
+            _scale(header, np.array(ratios))
+        image = (nibabel.Nifti1Image if header["sizeof_hdr"] == NIFTI_1_BYTES else nibabel.Nifti2Image)(
+            array, None, header
+        )
+        with open(path, "wb") as file:
+            if path.suffix == ".gz":
+                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                    image.to_stream(packed)
+            else:
+                image.to_stream(file)
+
+
+def _scale(header: Any, ratios: np.ndarray) -> None:
+    """Make the voxels of a NIfTI header larger by factors, in the same space."""
+    grow = np.diag([*ratios, 1.0])
+    grow[:3, 3] = (ratios - 1) / 2  # the center of the first voxel moves
+    for get, put in ((header.get_sform, header.set_sform), (header.get_qform, header.set_qform)):
+        affine, code = get(coded=True)
+        if code:
+            put(affine @ grow, code)
+    header["pixdim"][1:4] *= ratios if not header["qform_code"] else 1
