@@ -20,6 +20,7 @@ optional() { # optional DISTRIBUTION ARGUMENTS...: install with these arguments 
 # PyTorch without CUDA, whose builds with CUDA have 3 GB.
 optional torch --no-deps torch==2.13.0+cpu filelock==4.2.11 jinja2==3.1.6 networkx==3.6.1 sympy==1.14.0 mpmath==1.3.0
 optional pydicom --no-deps 'pydicom==2.4.4 ; python_version < "3.10"' 'pydicom==3.0.2 ; python_version >= "3.10"'
+optional av --no-deps 'av>=15.1'
 optional nibabel --no-deps 'nibabel==5.3.3 ; python_version < "3.10"' 'nibabel==5.4.2 ; python_version >= "3.10"'
 # The trackers, in versions that fit the packages that are here.
 "$venv/bin/python" -m pip freeze --exclude-editable 2>/dev/null | grep -v ' @ ' >"$venv/.constraints"

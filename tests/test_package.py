@@ -98,11 +98,12 @@ def test_dependencies_are_those_of_the_requirements_files(info):
     assert found[None] == requirements("requirements.txt")
     assert found["gpu"] == requirements("requirements-gpu.txt")
     assert found["test"] == requirements("requirements-test.txt")
-    assert set(found) == {None, "gpu", "torch", "dicom", "heif", "nifti", "wandb", "mlflow", "test"}
+    assert set(found) == {None, "gpu", "torch", "dicom", "heif", "nifti", "film", "wandb", "mlflow", "test"}
     script = (ROOT / "scripts" / "test.sh").read_text(encoding="utf-8")
     for extra, package in {
         "dicom": "pydicom",
         "nifti": "nibabel",
+        "film": "av>",
         "wandb": "wandb>",
         "mlflow": "mlflow-skinny>",
     }.items():

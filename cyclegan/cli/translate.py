@@ -89,9 +89,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = ArgumentParser(description="Translate images with the generators of a run.")
     parser.add_argument("run", help="folder of the run")
     parser.add_argument(
-        "input", help="an image, a folder (with its subfolders), or a pattern in quotes: 'horses/**/*.jpg'"
+        "input", help="an image or film, a folder (with its subfolders), or a pattern in quotes: 'horses/**/*.jpg'"
     )
-    parser.add_argument("output", help="a folder; for a single image also a file")
+    parser.add_argument("output", help="a folder; for a single image or film also a file")
     parser.add_argument("--direction", choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
     parser.add_argument("--checkpoint", help="name such as best-x2y or epoch_0010 (default: the newest)")
     parser.add_argument(
@@ -100,7 +100,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="resize images to N x N or WIDTHxHEIGHT pixels first (default: keep their sizes)",
     )
     parser.add_argument(
-        "--format", choices=formats.FORMATS, help="format of the translations (default: the original's)"
+        "--format",
+        choices=formats.FORMATS,
+        help="format of the translations (default: the original's; films stay films)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace existing files")
     parser.add_argument(

@@ -76,6 +76,8 @@ class DataConfig(Section):
     """use at most the first N images of each folder (default: all)"""
     stacks: Literal["first", "all"] = flag("first")
     """first: use the first image of a file with several pages, slices or frames; all: use each of them as an image"""
+    film_every: int = flag(10, least=1, metavar="N")
+    """films: use one in N frames as an image"""
     slice_axis: Optional[Literal[0, 1, 2]] = flag()
     """axis along which the slices of a volume lie, with --stacks all. NIfTI: 0 sagittal, 1 coronal, 2 axial (default:
     2); NumPy: the axis of the array (default: 0, of arrays of four axes)"""

@@ -60,11 +60,14 @@ def expand(
 ) -> list[Name]:
     """Return the images of files, whose paths are relative to a folder: with --stacks all, all images of each file.
 
-    With `skip_unreadable`, a file that cannot be read counts as one image.
+    Of films, one in --film_every frames is an image. With `skip_unreadable`, a file that cannot be read counts as one.
     """
     counts = [1] * len(files)
+    films = [isinstance(name, str) and formats.format_of(name) == "film" for name in files]
+    stacked = [index for index, is_film in enumerate(films) if is_film or data.stacks == "all"]
 
-    def count(_: str, index: int) -> None:
+    def count(_: str, number: int) -> None:
+        index = stacked[number]
         name = files[index]
         with contextlib.suppress(*(loading.UnreadableImageError,) * skip_unreadable):
             if isinstance(name, str):
@@ -72,11 +75,12 @@ def expand(
                 with loading.naming_image(path, "", index):
                     counts[index] = reader.count(path, channels, data.slice_axis)
 
-    if data.stacks == "all":
-        loading.for_each_image({"": files}, count, "Counting images", bars)
+    if stacked:
+        loading.for_each_image({"": stacked}, count, "Counting images", bars)
     images: list[Name] = []
-    for name, number in zip(files, counts):
-        images += [name] if number == 1 else [Slice(f"{name}", i, data.slice_axis) for i in range(number)]
+    for name, number, is_film in zip(files, counts, films):
+        numbers = range(0, number, data.film_every if is_film else 1)
+        images += [name] if number == 1 else [Slice(f"{name}", i, data.slice_axis) for i in numbers]
     return images
 
 
@@ -89,17 +93,18 @@ def below(folder: str | os.PathLike[str], name: Name) -> Name:
 
 def describe_stacks(split: str, names: Sequence[Name], images: np.ndarray) -> list[str]:
     """Return a remark about files with several images, if there are any; `images` has the number of images by file."""
+    notes = []
     if files := {name.path for name in names if isinstance(name, Slice)}:
         flat = sum(not isinstance(name, Slice) for name in names)
-        return [f"{split}: {counted(len(names), 'image')} in {counted(len(files) + flat, 'file')}"]
+        notes.append(f"{split}: {counted(len(names), 'image')} in {counted(len(files) + flat, 'file')}")
     several = np.flatnonzero(images > 1)
-    if not len(several):
-        return []
-    example = f"{printable(names[several[0]])} ({images[several[0]]})"
-    return [
-        f"{split}: {counted(len(several), 'file')} with several pages, slices or frames, for example {example}; only"
-        " the first of each is used: --stacks all uses all"
-    ]
+    if len(several):
+        example = f"{printable(names[several[0]])} ({images[several[0]]})"
+        notes.append(
+            f"{split}: {counted(len(several), 'file')} with several pages, slices or frames, for example {example};"
+            " only the first of each is used: --stacks all uses all"
+        )
+    return notes
 
 
 def find_splits(

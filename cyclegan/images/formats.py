@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from cyclegan.errors import UserError
-from cyclegan.images import codec_format, dicom_format, tiff_format, volume_format
+from cyclegan.images import codec_format, dicom_format, film_format, tiff_format, volume_format
 from cyclegan.images.image import CreateStack, DecodedImage, ImageError, ImageReader, Metadata, Open, Put, Write
 from cyclegan.images.pillow_format import pillow_functions
 from cyclegan.images.value_range import to_depth
@@ -25,7 +25,8 @@ class Format(NamedTuple):
 
     endings: tuple[str, ...]  # of file names; the first is the one to write
     open: Open
-    write: Write | None  # `None` if files are copies of an original, see `dicom_format.write_copy`
+    # `None` if files are only read, or are copies of an original; see `dicom_format.write_copy` and `FilmWriter`.
+    write: Write | None
     deep: bool = False  # whether it holds 16 bits
     opacity: bool = False
     any_values: bool = False  # whether it holds any number of channels, and values such as float32
@@ -87,6 +88,7 @@ FORMATS = {
         any_values=True,
         create_stack=functools.partial(volume_format.create_npy, name="arr_0"),
     ),
+    "film": Format(tuple(film_format.CONTAINERS), film_format.open_image, None, compressed=True),
 }
 
 # Names of other files, by their first bytes.

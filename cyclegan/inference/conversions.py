@@ -26,7 +26,7 @@ def decode(image: Any, channels: int, ranges: Ranges, nodata: float | None = Non
     if isinstance(image, Image.Image):
         if channels not in COLOR_SPACES:
             raise ValueError(f"a Pillow image: expected an array of {channels} channels")
-        return _to_network(pillow_format.from_pillow(image, channels, any_type=bool(ranges[0])), ranges)
+        return to_network(pillow_format.from_pillow(image, channels, any_type=bool(ranges[0])), ranges)
     if not isinstance(image, (str, os.PathLike)):
         raise TypeError(f"{type(image).__name__}: expected a path, a Pillow image or a NumPy array")
     try:
@@ -39,10 +39,10 @@ def decode(image: Any, channels: int, ranges: Ranges, nodata: float | None = Non
 
 def read(source: reader.Source, channels: int, ranges: Ranges, nodata: float | None = None) -> DecodedImage:
     """Read an image as levels for the networks; raise any error of its decoder."""
-    return _to_network(reader.decode_values(source, channels, bool(ranges[0]), nodata), ranges)
+    return to_network(reader.decode_values(source, channels, bool(ranges[0]), nodata), ranges)
 
 
-def _to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:
+def to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:
     """Return an image with levels instead of the values of its file, of 16 bits if any domain has a range."""
     source, target = ranges
     image = mark_missing(image)

@@ -79,7 +79,8 @@ def plan_tasks(source: str, target: str, format: str | None) -> tuple[list[FileT
 def _make_tasks(base: str, names: Sequence[str], folder: pathlib.Path, format: str | None) -> list[FileTask]:
     tasks: dict[pathlib.Path, FileTask] = {}
     for number, name in enumerate(names, 1):
-        target = folder_source.stem(name) + formats.FORMATS[format].endings[0] if format else name
+        is_kept = not format or (formats.format_of(name) == "film" != format)  # films stay films
+        target = name if is_kept else folder_source.stem(name) + formats.FORMATS[format or ""].endings[0]
         if formats.format_of(target) is None:  # of a DICOM file without an extension
             target += formats.FORMATS["dicom"].endings[0]
         path = folder / target
@@ -142,6 +143,28 @@ def refuse_existing(targets: Sequence[pathlib.Path]) -> None:
         )
 
 
+def _refuse_film(task: FileTask, channels: int, value_range: ValueRange | None) -> str:
+    """Return why a film, or a file that would become one, cannot be translated, or an empty text."""
+    if formats.format_of(task.source) != "film":
+        return "expected a film as original"
+    if formats.format_of(task.target) != "film":
+        return "a film becomes a film: expected a name that ends in .mp4"
+    if channels not in (1, 3) or value_range:
+        return "a film has gray or RGB frames of 8 bits: expected such a target domain, without a value range"
+    return ""
+
+
+def _refuse_copy(task: FileTask, wanted: str, channels: int, strip_metadata: bool) -> str:
+    """Return why a file cannot become a copy of a DICOM or NIfTI file, or an empty text."""
+    if strip_metadata:
+        return f"--strip_metadata leaves the tags of {wanted.upper()} files: expected --format tiff or png"
+    if wanted == "dicom" and channels != 1:
+        return f"a DICOM copy has 1 channel, not {channels}: expected --format tiff or png"
+    if formats.format_of(task.source) not in (None, wanted):
+        return f"expected a {wanted.upper()} file as original, or --format tiff"
+    return ""
+
+
 def refuse_formats(
     tasks: Iterable[FileTask],
     format: str | None,
@@ -157,14 +180,13 @@ def refuse_formats(
     kept, refused = [], []
     for task in tasks:
         wanted = format or formats.format_of(task.target) or ""
+        is_film = "film" in (formats.format_of(task.source), wanted)
         reason = ""
-        if wanted in ("dicom", "nifti") and strip_metadata:
-            reason = f"--strip_metadata leaves the tags of {wanted.upper()} files: expected --format tiff or png"
-        elif wanted == "dicom" and channels != 1:
-            reason = f"a DICOM copy has 1 channel, not {channels}: expected --format tiff or png"
-        elif wanted in ("dicom", "nifti") and formats.format_of(task.source) not in (None, wanted):
-            reason = f"expected a {wanted.upper()} file as original, or --format tiff"
-        elif formats.FORMATS[wanted].write is None and wanted not in ("dicom", "nifti"):
+        if is_film:
+            reason = _refuse_film(task, channels, value_range)
+        elif wanted in ("dicom", "nifti"):
+            reason = _refuse_copy(task, wanted, channels, strip_metadata)
+        elif formats.FORMATS[wanted].write is None:
             reason = f"{wanted} files are only read: expected --format jpeg or png"
         elif channels not in (1, 3) and not formats.FORMATS[wanted].any_values:
             reason = f"{channels} channels don't fit into {wanted}; expected --format tiff"

@@ -7,12 +7,13 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import itertools
+import math
 import os
 import pathlib
 import queue
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, Optional
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, Optional, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +25,8 @@ from cyclegan.data import loading
 from cyclegan.data.loading import available_cores
 from cyclegan.errors import UserError, printable
 from cyclegan.images import dicom_format, formats, geometry, reader
-from cyclegan.images.image import DecodedImage, ImageError, Metadata, visible
+from cyclegan.images.film_format import FilmWriter, open_film
+from cyclegan.images.image import DecodedImage, ImageError, Metadata, convert_bands, visible
 from cyclegan.images.reader import Slice, Source
 from cyclegan.images.value_range import image_to_values, restore_nodata, to_depth
 from cyclegan.inference import conversions, file_plan
@@ -39,6 +41,9 @@ MAX_SIDE = 512  # longer side of an image of the page in pixels
 
 # Height and width in pixels, whether it has 16 bits, the number of a file of several images; `None` if unreadable.
 Shape = Optional[tuple[int, int, bool, int]]
+Frames = list[tuple[int, np.ndarray]]  # of a film, with their times
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclasses.dataclass
@@ -94,12 +99,12 @@ def translate(  # noqa: PLR0913  the public API
     nodata: float | None = None,
     masks: Path | None = None,
 ) -> Report:
-    """Translate image files.
+    """Translate image files and films.
 
     Args:
         run: Folder of a run, whose newest checkpoint runs on all GPUs; or a `Model`; or a list of models, one for each
             device.
-        source: File, or folder (its images, also in subfolders), or pattern of `glob` (`**` for any folders).
+        source: File, or folder (its images and films, also in subfolders), or pattern of `glob` (`**` for any folders).
         target: Folder; or a file if `source` is one. Names and subfolders are the same as in `source`.
         direction: "x2y" or "y2x".
         size: (width, height) in pixels to resize images to first; by default each keeps its size.
@@ -152,14 +157,20 @@ def translate(  # noqa: PLR0913  the public API
         refused += without
     report = Report(skipped=len(planned) - len(tasks) - len(refused), failed=refused)
     title = " to ".join(DIRECTIONS[direction])
+    images, films = (
+        [task for task in tasks if (formats.format_of(task.source) == "film") == is_film] for is_film in (False, True)
+    )
+    total, max_pixels = len(images) + len(refused), models[0].tile ** 2
     pool = concurrent.futures.ThreadPoolExecutor(len(models) + available_cores())
     try:
-        with tqdm.tqdm(desc=title, total=len(tasks) + len(refused), unit=" images", disable=not bars or None) as bar:
-            batches = make_batches(map(translator.inspect, tasks), batch_size, models[0].tile ** 2)
+        with tqdm.tqdm(desc=title, total=total, unit=" images", disable=not (bars and images) or None) as bar:
+            batches = make_batches(map(translator.inspect, images), batch_size, max_pixels)
             translator.bar = bar
-            for part in _in_order(pool, translator, batches):
+            for part in _in_order(pool, translator.translate, batches):
                 report.add(part)
                 bar.update(report.done + len(report.failed) - bar.n)
+        for task in films:
+            translator.translate_film(report, task, pool, batch_size, bars)
     finally:
         pool.shutdown(cancel_futures=True)  # after Ctrl-C, files that are being translated are completed
     report.seconds = time.perf_counter() - began
@@ -177,16 +188,16 @@ def _with_stacks(data: DataConfig, stacks: str | None, slice_axis: int | None) -
 
 
 def _in_order(
-    pool: concurrent.futures.Executor, translator: _FileTranslator, batches: Iterable[tuple[int, list[FileTask]]]
-) -> Iterator[Report]:
-    """Translate batches, (pixels, files), in a pool with at most `MAX_PIXELS` in memory; yield the reports in order."""
-    waiting: collections.deque[tuple[int, concurrent.futures.Future[Report]]] = collections.deque()
-    for pixels, tasks in batches:
+    pool: concurrent.futures.Executor, translate: Callable[[T], R], batches: Iterable[tuple[int, T]]
+) -> Iterator[R]:
+    """Translate batches, (pixels, batch), in a pool with at most `MAX_PIXELS` in memory; yield the results in order."""
+    waiting: collections.deque[tuple[int, concurrent.futures.Future[R]]] = collections.deque()
+    for pixels, batch in batches:
         while waiting and (waiting[0][1].done() or sum(part[0] for part in waiting) + pixels > MAX_PIXELS):
             yield waiting.popleft()[1].result()
-        waiting.append((pixels, pool.submit(translator.translate, tasks)))
-    for _, report in waiting:
-        yield report.result()
+        waiting.append((pixels, pool.submit(translate, batch)))
+    for _, result in waiting:
+        yield result.result()
 
 
 def make_batches(
@@ -310,8 +321,53 @@ class _FileTranslator:
         shapes = decoded.pixels.shape, original.pixels.shape
         return original, None if mask is None else _read_mask(mask, *shapes)
 
+    def translate_film(
+        self, report: Report, task: FileTask, pool: concurrent.futures.Executor, batch_size: int, bars: bool
+    ) -> None:
+        """Read, translate and write a film, with few frames in memory. The page shows its first frame."""
+        with report.catch(task):
+            if task.mask:
+                raise ImageError("a film has no mask: expected images")
+            with (
+                formats.partial_file(task.target) as path,
+                open_film(task.source) as film,
+                FilmWriter(path, task.target.suffix.lower(), film, self._strip_metadata) as writer,
+                tqdm.tqdm(
+                    desc=printable(task.name), total=len(film) or None, unit=" frames", disable=not bars or None
+                ) as bar,
+            ):
+                frames, area = film.frames(writer.add_sound), math.prod(self._size or film.size)
+                count = max(1, min(batch_size, self._model.tile**2 // area))
+
+                def batches() -> Iterator[tuple[int, Frames]]:
+                    while batch := [(time, film.pixels(frame)) for time, frame in itertools.islice(frames, count)]:
+                        yield len(batch) * area, batch
+
+                for translated in _in_order(pool, self._translate_frames, batches()):
+                    for time, pixels in translated:
+                        writer.write(pixels, time)
+                    bar.update(len(translated))
+            if self._page:
+                first, _ = self._read(task.source, None)
+                output, cycle = self._generate([(first.pixels, None)])[0]
+                images = {"input": first.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
+                report.items.append(_write_item(self._page, task, self._direction, images))
+            report.done += 1
+            report.images += writer.frames
+            report.tiled += area > self._model.tile**2
+
+    def _translate_frames(self, frames: Frames) -> Frames:
+        """Translate frames of a film, uint8 [h, w, 3], into the same."""
+        images = [DecodedImage(convert_bands(pixels, self._channels, has_opacity=False)[0]) for _, pixels in frames]
+        images = [conversions.resize(conversions.to_network(image, self._ranges), self._size) for image in images]
+        outputs = [
+            to_depth(output, np.uint8)
+            for output, _ in self._generate([(image.pixels, None) for image in images], cycles=False)
+        ]
+        return [(time, output.repeat(3 // output.shape[2], axis=2)) for (time, _), output in zip(frames, outputs)]
+
     def _generate(
-        self, originals: Sequence[tuple[np.ndarray, np.ndarray | None]]
+        self, originals: Sequence[tuple[np.ndarray, np.ndarray | None]], cycles: bool = True
     ) -> list[tuple[np.ndarray, np.ndarray | None]]:
         """Return the translation and, for a page, the cycle image of each (image, mask), with a model that is idle."""
         images, masks = zip(*originals)
@@ -323,7 +379,7 @@ class _FileTranslator:
 
         try:
             outputs = translate(self._direction, np.stack(images))
-            has_cycles = self._page is not None and back in model.generators
+            has_cycles = cycles and self._page is not None and back in model.generators
             return list(zip(outputs, translate(back, outputs) if has_cycles else [None] * len(images)))
         finally:
             self._idle.put(model)

@@ -28,7 +28,7 @@ from cyclegan.inspection.findings import Finding
 
 FLAGS = (  # settings that an inspection takes from training
     *("preprocess", "image_size", "image_width", "load_size"),
-    *("channels_x", "channels_y", "value_range_x", "value_range_y", "nodata", "stacks", "slice_axis"),
+    *("channels_x", "channels_y", "value_range_x", "value_range_y", "nodata", "stacks", "slice_axis", "film_every"),
 )
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most

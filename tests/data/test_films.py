@@ -1,0 +1,45 @@
+"""Films in the folders of a dataset."""
+
+import numpy as np
+import pytest
+import tifffile
+
+from cyclegan.errors import UserError
+from tests.data.image_folders import load, save, stack
+from tests.images.film_samples import number_of, write_film
+from tests.inspection.datasets import inspect
+
+pytest.importorskip("av")
+
+
+def test_one_in_some_frames_is_an_image(tmp_path):
+    for name in ("a.mp4", "b.mkv", "c.mp4"):
+        write_film(tmp_path / "trainA" / name, sound=False)
+    write_film(tmp_path / "trainB" / "a.mp4", 30)
+    save(tmp_path / "testB" / "flat.png", size=(32, 32))
+    pages = np.zeros((2, 32, 32), np.uint8)
+    tifffile.imwrite(tmp_path / "trainB" / "pages.tif", pages, photometric="minisblack")
+    domains = load(tmp_path, image_size=32, load_size=32, film_every=4)
+    assert domains.train_x.names == [f"trainA/{name}[{number}]" for name in ("a.mp4", "b.mkv") for number in (0, 4, 8)]
+    assert domains.test_x.names == [f"trainA/c.mp4[{number}]" for number in (0, 4, 8)]  # a whole film
+    assert [number_of(image) for image in stack(domains.train_x)] == [0, 4, 8, 0, 4, 8]
+    assert len(domains.train_y) == 9 and domains.test_y.names == ["testB/flat.png"]
+    assert {"trainA: 6 images in 2 files", "trainB: 9 images in 2 files"} <= {*domains.notes}
+    assert any(note.startswith("trainB: 1 file with several pages") for note in domains.notes)
+    later = load(tmp_path, image_size=32, load_size=32, film_every=4, cache="none")
+    for index in np.random.default_rng(0).permutation(9):
+        np.testing.assert_array_equal(later.train_y[index], domains.train_y[index])
+
+
+def test_the_end_of_a_single_film_is_held_out(tmp_path):
+    for domain in "AB":
+        write_film(tmp_path / f"train{domain}" / "a.mp4", 20)
+    domains = load(tmp_path, film_every=5)
+    assert domains.train_x.names == [f"trainA/a.mp4[{number}]" for number in (0, 5, 10)]
+    assert domains.test_x.names == ["trainA/a.mp4[15]"]
+    found = inspect(tmp_path, film_every=5, image_size=32, load_size=32)
+    assert len(found.names) == 8 and "trainB: 3 images in 1 file" in found.notes
+    assert not [finding.kind.title for finding in found.findings if finding.kind.title == "wrong file name extensions"]
+    (tmp_path / "trainB" / "a.mp4").write_bytes(b"<html>")
+    with pytest.raises(UserError, match=r"1 of 1 images cannot be used.*trainB/a.mp4 .HTML, not an image"):
+        load(tmp_path)
