@@ -189,7 +189,8 @@ class TiffReader(ImageReader):
         if page.photometric == PHOTOMETRIC.PALETTE:
             colors = np.asarray(page.colormap)
             colors = colors if colors.max() < 256 else colors >> 8  # old programs write 8 bits
-            return np.concatenate([colors.astype(np.uint8).T[pixels[..., 0]], pixels[..., 1:]], axis=2)
+            opacity = pixels[..., pixels.shape[2] - self._has_opacity :]
+            return np.concatenate([colors.astype(np.uint8).T[pixels[..., 0]], opacity], axis=2)
         highest = 2**page.bitspersample - 1
         if page.photometric == PHOTOMETRIC.MINISWHITE and not self._is_other:
             pixels = highest - pixels

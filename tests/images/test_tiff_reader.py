@@ -140,15 +140,15 @@ def gray_with_tags(path, image, extra, **tags):
     return path
 
 
-def test_palettes_of_two_colors_and_with_opacity(tmp_path):
+def test_palettes_of_two_colors_and_with_more_bands(tmp_path):
     table = np.random.default_rng(0).integers(1, 256, (3, 256)).astype(np.uint16)
-    for highest, opacity in ((1, ()), (255, (255,))):
+    for highest, kind in ((1, None), (255, 2), (255, 0)):  # 2 is opacity
         indices = np.random.default_rng(0).integers(0, highest + 1, (12, 16))
-        image = np.dstack([indices, *(np.full((12, 16), value) for value in opacity)]).squeeze()
+        image = indices if kind is None else np.dstack([indices, np.full((12, 16), 255 if kind else 3)])
         colors = table[:, : highest + 1] * 257
-        tags = {"ExtraSamples": 2} if opacity else {}
+        tags = {} if kind is None else {"ExtraSamples": kind}
         path = gray_with_tags(
-            *(tmp_path / "a.tif", image.astype(np.uint8 if opacity else bool)),
+            *(tmp_path / "a.tif", image.astype(bool if kind is None else np.uint8)),
             [(320, 3, colors.size, colors.ravel().tolist(), True)],
             **{"PhotometricInterpretation": 3, **tags},
         )
