@@ -190,20 +190,10 @@ def create_stack(
     metadata: Metadata,
     format: str | None = None,
 ) -> Iterator[Put]:
-    """Write a file of several images with the axes and the metadata of its original, completely or not at all.
+    """Write a file of several images with the axes of its original, completely or not at all.
 
-    Args:
-        path: The file.
-        original: The file whose images are translated.
-        axis: Axis along which the slices of a volume lie.
-        shape: Shape of the images: [n, h, w, C].
-        dtype: Type of their values.
-        metadata: Metadata of the first image.
-        format: By default the format of the file name.
-
-    Yields:
-        The function that takes the number of an image and its pixels, [h, w, C]. The values lie in a temporary file
-        beside the file until the context ends.
+    Provide the function that takes the number of an image and its pixels. The values lie in a temporary file beside the
+    file until the context ends. `axis` is the one along which slices of the original lie, `shape` is [n, h, w, C].
 
     Raises:
         ImageError: The format holds one image.
