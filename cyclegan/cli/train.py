@@ -8,15 +8,15 @@ import logging
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cyclegan import terminal
-from cyclegan.cli.import_torch import networks_of
 from cyclegan.config import Config, serialization
 from cyclegan.config.command_line import parse_args, parse_flags, parse_with_networks, settings_below
-from cyclegan.interop.torch_networks import TorchNetwork, combined_settings, find_files, read_networks
-from cyclegan.run.run_directory import describe_last, saved_checkpoints, split_checkpoint
 from cyclegan.run.trackers import check_packages
+
+if TYPE_CHECKING:
+    from cyclegan.interop.torch_networks import TorchNetwork
 
 logger = logging.getLogger("cyclegan.train")
 
@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     config, weights = configure(argv)
     terminal.configure_logging(config.run.verbose)
     check_packages(config.run)
+    from cyclegan.run.run_directory import describe_last
+
     last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir).expanduser())
     # Not earlier: --help and wrong flags need not wait for TensorFlow.
     with terminal.phase("Starting TensorFlow"), terminal.start():
@@ -65,6 +67,10 @@ def configure(argv: Sequence[str] | None) -> tuple[Config, Mapping[str, TorchNet
     given = {**settings_below(typed), **typed}
     if not given.get("init_from"):
         return parse_args(argv), {}
+    from cyclegan.cli.import_torch import networks_of
+    from cyclegan.interop.torch_networks import combined_settings, find_files, read_networks
+    from cyclegan.run.run_directory import saved_checkpoints, split_checkpoint
+
     folder = {name: given[name] for name in ("dataset", "output_dir") if name in given}
     own = pathlib.Path(Config.from_settings(**folder).run.output_dir)
     resumes = saved_checkpoints(own / "checkpoints") and not given.get("clear_output_dir")
