@@ -8,11 +8,13 @@ import io
 import os
 import threading
 import zlib
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple, Union
 
 import numpy as np
 
 from cyclegan.config.data import ValueRange
+from cyclegan.images import tiff_format
 from cyclegan.images.formats import FORMATS, explain, open_image
 from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, row_blocks
 from cyclegan.images.pillow_format import TAIL_BYTES
@@ -32,6 +34,14 @@ class ImageFacts(NamedTuple):
     width: int
     deep: bool  # whether it has more than 8 bits per band
     end: int  # checksum of the end of a compressed file, otherwise 0: files of one length with the same end are equal
+
+
+class RowImage(NamedTuple):
+    """A large TIFF file whose rows are decoded as they are needed."""
+
+    header: Header
+    read: Callable[[slice], DecodedImage]  # decodes rows like `decode_values`
+    has_more_frames: bool
 
 
 FACTS_DTYPE = np.dtype([*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32))])
@@ -74,30 +84,54 @@ def decode_with_header(source: Source, channels: int, any_type: bool) -> tuple[H
         is_large = reader.header.height * reader.header.width > PARALLEL_PIXELS
         with _large_image_lock if is_large else contextlib.nullcontext(), explain(reader.header.format, "pixels"):
             image = reader.read(channels)
-    highest = 0 if any_type else reader.header.highest
-    return reader.header, dataclasses.replace(image, pixels=_stretch(image.pixels, highest)) if highest else image
+    return reader.header, _stretch(image, 0 if any_type else reader.header.highest)
 
 
-def _stretch(pixels: np.ndarray, highest: int) -> np.ndarray:
-    """Return the pixels, scaled so that the highest level becomes the maximum of their type."""
-    stretched = np.empty_like(pixels)
+@contextlib.contextmanager
+def open_rows(source: Source, channels: int, any_type: bool) -> Iterator[RowImage | None]:
+    """Open a TIFF file of more than `tiff_format.LARGE_PIXELS`; provide `None` for another file.
+
+    It may be of any size. Raises the errors of `decode`.
+    """
+    with _open(source) as file:
+        reader = _open_reader(file, channels, any_type, by_rows=True)
+
+        def read(rows: slice) -> DecodedImage:
+            assert isinstance(reader, tiff_format.TiffReader)
+            with explain("tiff", "pixels"):
+                return _stretch(reader.read(channels, rows), 0 if any_type else reader.header.highest)
+
+        yield RowImage(reader.header, read, reader.has_more_frames(channels)) if _reads_rows(reader) else None
+
+
+def _reads_rows(reader: ImageReader) -> bool:
+    return isinstance(reader, tiff_format.TiffReader) and reader.by_rows
+
+
+def _stretch(image: DecodedImage, highest: int) -> DecodedImage:
+    """Return an image whose highest level, unless it is 0, becomes the maximum of the type."""
+    if not highest:
+        return image
+    pixels, stretched = image.pixels, np.empty_like(image.pixels)
     for rows in row_blocks(pixels.shape):
         stretched[rows] = np.rint(pixels[rows].clip(0, highest) * (np.iinfo(pixels.dtype).max / highest))
-    return stretched
+    return dataclasses.replace(image, pixels=stretched)
 
 
-def check(source: Source, channels: int = 3, has_range: bool = False) -> ImageFacts:
+def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: bool = False) -> ImageFacts:
     """Check an image by its header and its end; raise the errors of `decode`.
 
     The image is decoded only if it has no end marker near the end of the file, because valid files may have other data
-    behind it. With `has_range`, values may be of any type, and the depth is 16 bits.
+    behind it. With `has_range`, values may be of any type, and the depth is 16 bits. `by_rows` accepts files of
+    `open_rows`.
     """
     with _open(source) as file:
-        header = _open_reader(file, channels, has_range).header
+        reader = _open_reader(file, channels, has_range, by_rows)
+        header = reader.header
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - TAIL_BYTES))
         end = zlib.crc32(file.read()) if FORMATS[header.format].compressed else 0
-    if not header.complete:
+    if not header.complete and not _reads_rows(reader):
         decode_values(source, channels, has_range)
     return ImageFacts(length, header.height, header.width, header.deep or has_range, end)
 
@@ -115,9 +149,10 @@ def _open(source: Source) -> BinaryIO:
     return io.BytesIO(source) if isinstance(source, bytes) else open_regular(source)
 
 
-def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
+def _open_reader(file: BinaryIO, channels: int, any_type: bool, by_rows: bool = False) -> ImageReader:
     """Return the reader of a file; check that it has the bands for `channels`, and values of a type that is allowed."""
-    reader = open_image(file)
+    with explain("tiff", "header"):
+        reader = (tiff_format.open_rows(file) if by_rows else None) or open_image(file)
     header = reader.header
     if channels in (1, 3) and not header.colors:
         raise ImageError(
@@ -130,7 +165,9 @@ def _open_reader(file: BinaryIO, channels: int, any_type: bool) -> ImageReader:
             f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need"
             " --value_range_x or --value_range_y in training"
         )
-    if any_type and not header.other_values:  # other values take more memory to decode than to convert
+    if (
+        any_type and not header.other_values and not _reads_rows(reader)
+    ):  # other values take more memory to decode than to convert
         # Memory of all bands, of the chosen bands, and of the result and its opacity as uint16.
         pixel_bytes = (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
         check_size(header.width, header.height, header.height * header.width * pixel_bytes)

@@ -26,7 +26,7 @@ def decode(image: Any, channels: int, ranges: Ranges) -> DecodedImage:
     if isinstance(image, Image.Image):
         if channels not in COLOR_SPACES:
             raise ValueError(f"a Pillow image: expected an array of {channels} channels")
-        return _to_network(pillow_format.from_pillow(image, channels, any_type=bool(ranges[0])), ranges)
+        return to_network(pillow_format.from_pillow(image, channels, any_type=bool(ranges[0])), ranges)
     if not isinstance(image, (str, os.PathLike)):
         raise TypeError(f"{type(image).__name__}: expected a path, a Pillow image or a NumPy array")
     try:
@@ -39,10 +39,10 @@ def decode(image: Any, channels: int, ranges: Ranges) -> DecodedImage:
 
 def read(path: Path, channels: int, ranges: Ranges) -> DecodedImage:
     """Read a file as levels for the networks; raise any error of its decoder."""
-    return _to_network(reader.decode_values(path, channels, bool(ranges[0])), ranges)
+    return to_network(reader.decode_values(path, channels, bool(ranges[0])), ranges)
 
 
-def _to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:
+def to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:
     """Return an image with levels instead of the values of its file, of 16 bits if any domain has a range."""
     source, target = ranges
     return image_to_levels(image, source) if source else deepen(image) if target else image

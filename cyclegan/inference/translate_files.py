@@ -194,7 +194,7 @@ class _FileTranslator:
     def inspect(self, task: FileTask) -> tuple[Shape, int, FileTask]:
         """Read the header of a file; return (shape of the image to translate, pixels of the file, file)."""
         try:
-            facts = reader.check(task.source, self._channels, bool(self._ranges[0]))
+            facts = reader.check(task.source, self._channels, bool(self._ranges[0]), self._may_read_rows(task))
         except Exception:  # `translate` reports it
             return None, 0, task
         height, width = self._size[::-1] if self._size else (facts.height, facts.width)
@@ -205,6 +205,8 @@ class _FileTranslator:
         report, originals = Report(), {}
         for task in tasks:
             with report.catch(task):
+                if self._may_read_rows(task) and self._translate_rows(report, task):
+                    continue
                 decoded = conversions.read(task.source, self._channels, self._ranges)
                 originals[task] = conversions.resize(decoded, self._size)
         try:
@@ -216,6 +218,46 @@ class _FileTranslator:
                 result = results[number] if results else self._generate([original.pixels])[0]
                 self._write(report, task, original, *result)
         return report
+
+    def _may_read_rows(self, task: FileTask) -> bool:
+        return self._size is None and self._page is None and self._format_of(task) == "tiff"
+
+    def _format_of(self, task: FileTask) -> str | None:
+        return self._format or formats.format_of(task.target)
+
+    def _translate_rows(self, report: Report, task: FileTask) -> bool:
+        """Translate a file row by row; return whether it is one for this."""
+        with reader.open_rows(task.source, self._channels, bool(self._ranges[0])) as image:
+            if image is None:
+                return False
+            model = self._idle.get()
+            try:
+                formats.write_rows(task.target, image.header.height, self._make_rows(model, image))
+            finally:
+                self._idle.put(model)
+            report.done += 1
+            report.tiled += 1
+            report.cut += image.has_more_frames
+        return True
+
+    def _make_rows(self, model: Model, image: reader.RowImage) -> Iterator[DecodedImage]:
+        """Yield the rows of the translation of a file, from top to bottom."""
+
+        def read(rows: slice) -> DecodedImage:
+            return conversions.to_network(image.read(rows), self._ranges)
+
+        top = 0
+        size = image.header.height, image.header.width
+        for output in model.translate_rows(self._direction, lambda rows: read(rows).pixels, size):
+            yield self._to_values(read(slice(top, top + len(output))), output, "tiff")
+            top += len(output)
+
+    def _to_values(self, original: DecodedImage, output: np.ndarray, format: str | None) -> DecodedImage:
+        """Return a translation as it is written: with the values of the range of its domain."""
+        image, value_range = conversions.with_pixels(original, output), self._ranges[1]
+        if self._strip_metadata:
+            image = dataclasses.replace(image, metadata=Metadata(image.metadata.profile))
+        return image_to_values(image, value_range, image.fractional and format == "tiff") if value_range else image
 
     def _generate(self, images: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray | None]]:
         """Return the translation and, for a page, the cycle image of each image, with a model that is idle."""
@@ -231,20 +273,16 @@ class _FileTranslator:
         self, report: Report, task: FileTask, original: DecodedImage, output: np.ndarray, cycle: np.ndarray | None
     ) -> None:
         """Write a translation with the values of the range of its domain, and its copies for the page."""
-        image, value_range = conversions.with_pixels(original, output), self._ranges[1]
-        format = self._format or formats.format_of(task.target)
+        format = self._format_of(task)
         if format == "dicom":
             run, checkpoint = self._model.path.resolve().name, self._model.checkpoint
             note = f"{self._model.config.objective.objective} {self._direction}, {run}, {checkpoint.name}"
             network = f"{self._direction} of {checkpoint.resolve()}"
+            fractional = original.fractional
             with formats.partial_file(task.target) as path:
-                dicom_format.write_copy(path, task.source, image.pixels, value_range, image.fractional, note, network)
+                dicom_format.write_copy(path, task.source, output, self._ranges[1], fractional, note, network)
         else:
-            if self._strip_metadata:
-                image = dataclasses.replace(image, metadata=Metadata(image.metadata.profile))
-            if value_range:
-                image = image_to_values(image, value_range, image.fractional and format == "tiff")
-            formats.write(task.target, image, self._format)
+            formats.write(task.target, self._to_values(original, output, format), self._format)
         if self._page:
             images = {"input": original.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
             try:
