@@ -61,11 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.skip_existing:
         logger.info(f"Images skipped because their translations exist: {report.skipped}")
     if report.tiled:
-        normalizes = models[0].config.networks.norm == "instance"
-        drift = " Instance normalization works per tile, so colors may drift between tiles." if normalizes else ""
         logger.info(
-            f"Images of more than {tile} x {tile} pixels, translated in tiles: {report.tiled}.{drift}"
-            " For fewer tiles, use a larger --tile, which needs more memory"
+            f"Images of more than {tile} x {tile} pixels, translated in tiles: {report.tiled}."
+            " A larger --tile is faster, but needs more memory"
         )
     if report.cut:
         logger.info(

@@ -185,7 +185,7 @@ class TiffReader:
         """Return rows of a page, [planes, rows, w, bands], from the strips or tiles that hold them."""
         start, stop, _ = rows.indices(page.imagelength)
         if page.is_memmappable:
-            return np.array(page.asarray(out="memmap", squeeze=False)[:, 0, start:stop])
+            return np.array(page.asarray(out="memmap", squeeze=False)[:, 0, start:stop], page.dtype)
         planes, _, _, width, bands = page.shaped
         result = np.empty((planes, stop - start, width, bands), page.dtype)
         height, across = page.chunks[0], -(-width // page.chunks[1])
