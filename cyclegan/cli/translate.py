@@ -102,7 +102,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--batch_size", type=count, default=8, help="images of one size at a time (default: %(default)s)"
     )
-    parser.add_argument("--tile", type=count, help="images of more than TILE x TILE pixels are translated in tiles")
+    parser.add_argument(
+        "--tile", type=count, help="images of more than TILE x TILE pixels are translated in tiles without seams"
+    )
     parser.add_argument("--devices", type=count, help="number of GPUs, or logical CPU devices (default: all GPUs)")
     return parser.parse_args(argv)
 
