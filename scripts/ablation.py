@@ -1,12 +1,13 @@
 #!/usr/bin/env python
 """Compare settings of train.py: `python scripts/ablation.py --minutes 10`.
 
-Each setting is trained with several seeds, one run after the other, each for the same wall time from its first step,
-at a constant learning rate. Then scripts/score_stripes.py scores it: the last checkpoint and, if `--evaluate_every` is
-among the flags for train.py, the one with the lowest KID of each direction. Each finished run adds a line to runs.jsonl
-in the output folder, and ablation.md is written anew. The same command resumes: finished runs are kept, and an
-unfinished one starts over. Processes with other settings may share the folder. Words after `--` are flags of train.py
-for all runs. For a folder of label maps and photographs:
+Each setting is trained with several seeds for as many steps as fit into the same time, at a constant learning rate.
+Times of a step are measured first, in turns, so that a busy machine slows all settings alike; seconds.json in the
+output folder keeps them. Then scripts/score_stripes.py scores each run: the last checkpoint and, if `--evaluate_every`
+is among the flags for train.py, the one with the lowest KID of each direction. Each finished run adds a line to
+runs.jsonl, and ablation.md is written anew. The same command resumes: finished runs are kept, and an unfinished one
+starts over. Processes may share the folder. Words after `--` are flags of train.py for all runs. For a folder of label
+maps and photographs:
 
     python scripts/ablation.py --dataset FOLDER --minutes 60 -- --preprocess crop --image_size 64 --evaluate_every 1
 """
@@ -21,13 +22,13 @@ import argparse
 import itertools
 import json
 import logging
+import multiprocessing
 import pathlib
 import shlex
-import signal
 import statistics
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cyclegan import terminal, whole_file
@@ -38,7 +39,8 @@ from scripts.score_stripes import TITLES
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TRAIN, SCORE = ROOT / "train.py", ROOT / "scripts" / "score_stripes.py"
-POLL_SECONDS = 0.1
+EPOCHS = 5  # of each run
+TURNS = 15  # of the timing, each with one step of each setting
 PROTOCOL = ("dataset", "minutes", "features", "flags")  # fields of a result that all runs of a folder share
 BEST = {"best-x2y": "X -> Y", "best-y2x": "Y -> X"}  # direction in which a checkpoint is the best
 BASELINE = "default"
@@ -54,13 +56,14 @@ SETTINGS = {  # flags of train.py
     "SSIM": "--lambda_ssim 1",
     "TTUR": "--lr 0.0005 --lr_discriminator 0.002",
     "paired share 0.1": "--lambda_paired 10 --paired_names --paired_share 0.1",
-    "CUT": "--objective cut",
-    "FastCUT": "--objective fastcut",
-    "hDCE + SRC": "--objective cut --nce hdce",
-    "DCLGAN": "--objective dclgan",
+    "paper": "--variant paper",
+    "CUT": "--objective cut --variant paper",
+    "CUT, antialias": "--objective cut --variant paper --antialias",
+    "FastCUT": "--objective fastcut --variant paper --antialias",
+    "hDCE + SRC": "--objective cut --variant paper --antialias --nce hdce",
+    "DCLGAN": "--objective dclgan --variant paper --antialias",
 }
-COMMON = "--lr_schedule constant --epochs 1000000 --plot_every 1000000 --checkpoint_every 1000000 --no_peak --keep 1"
-LAST = "--verbose 1"  # the clock starts with the line of the first epoch
+COMMON = f"--lr_schedule constant --epochs {EPOCHS} --plot_every {EPOCHS + 1} --no_peak --keep 1"
 
 logger = logging.getLogger("cyclegan.ablation")
 # Of a run: fields of `PROTOCOL`, "setting", "seed", "command", "commit", "cores", "epoch", "step", and "scores" by
@@ -74,7 +77,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=text)
     text = "scenes, stripes, or a folder whose held-out images of equal names show the same scene (default: scenes)"
     parser.add_argument("--dataset", default="scenes", help=text)
-    parser.add_argument("--minutes", type=float, default=10.0, help="wall time of each run (default: 10)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="time of the steps of a run (default: 10)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N - 1 (default: 3)")
     text = f"some of: {', '.join(SETTINGS)} (default: all)"
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=[*SETTINGS], metavar="NAME", help=text)
@@ -106,12 +109,12 @@ def main(argv: Sequence[str] | None = None) -> list[Result]:
                 f"{output} holds runs with {name} {other[0]!r}; expected {value!r}: repeat the command of these runs,"
                 " or choose a new folder with --output"
             )
-    # The inner loop has the settings, so that slow changes of the machine hit all of them.
+    seconds = seconds_per_step(output / "seconds.json", arguments)
     for seed, setting in itertools.product(range(arguments.seeds), arguments.settings):
         if any((result["setting"], result["seed"]) == (setting, seed) for result in read_results(file)):
             continue
         try:
-            result = {**protocol, **train_and_score(output, setting, seed, arguments)}
+            result = {**protocol, **train_and_score(output, setting, seed, seconds[setting], arguments)}
         except TrainingError as error:
             failed.append(str(error))
             logger.warning(printable(error))
@@ -130,8 +133,51 @@ def read_results(file: pathlib.Path) -> list[Result]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
-def train_and_score(output: pathlib.Path, setting: str, seed: int, arguments: argparse.Namespace) -> Result:
-    """Train and score a run; return its result without the fields of the protocol.
+def seconds_per_step(file: pathlib.Path, arguments: argparse.Namespace) -> Mapping[str, float]:
+    """Return the seconds of a step of each setting from a file; measure those that it lacks beside the baseline."""
+    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    if missing := [setting for setting in arguments.settings if setting not in known]:
+        settings = [BASELINE, *(setting for setting in missing if setting != BASELINE)]
+        flags = [*COMMON.split(), *arguments.flags, "--dataset", arguments.dataset]
+        with multiprocessing.get_context("spawn").Pool(1) as pool:  # gives the memory back
+            times = pool.apply(measure_steps, [[[*flags, *SETTINGS[setting].split()] for setting in settings]])
+        baseline = known.setdefault(BASELINE, statistics.median(times[0]))
+        for setting, each in zip(settings[1:], times[1:]):
+            known[setting] = baseline * statistics.median(a / b for a, b in zip(each, times[0]))
+        whole_file.write(file, json.dumps(known, indent=2) + "\n")
+    return known
+
+
+def measure_steps(command_lines: Sequence[Sequence[str]]) -> list[list[float]]:
+    """Return the seconds of a step with the flags of each command line, in each of `TURNS`."""
+    import numpy as np
+    import tensorflow as tf
+
+    from cyclegan.config.command_line import parse_args as parse_flags
+    from cyclegan.distribution.strategy import make_strategy
+    from scripts.benchmark.steps import make_default
+
+    calls, times = [], [[] for _ in command_lines]
+    for flags in command_lines:
+        config = parse_flags(flags)
+        batch, data = config.optimization.batch_size, config.data
+        shapes = [(1, batch, *data.image_shape, channels) for channels in (data.channels_x, data.channels_y)]
+        images = [np.random.default_rng(0).integers(0, 256, shape, np.uint8) for shape in shapes]
+        step = make_default(make_strategy(1), batch, config, 1)
+        calls.append((step, (*map(tf.constant, images), tf.ones([1, batch]))))
+    for turn in range(-2, TURNS):
+        for (step, batches), mine in zip(calls, times):
+            began = time.perf_counter()
+            step(batches).numpy()
+            if turn >= 0:
+                mine.append(time.perf_counter() - began)
+    return times
+
+
+def train_and_score(
+    output: pathlib.Path, setting: str, seed: int, seconds: float, arguments: argparse.Namespace
+) -> Result:
+    """Train and score a run whose steps take this time; return its result without the fields of the protocol.
 
     Raises:
         TrainingError: Training or scoring failed.
@@ -139,10 +185,16 @@ def train_and_score(output: pathlib.Path, setting: str, seed: int, arguments: ar
     logger.info(f"{setting}, seed {seed}")
     run = output / f"{setting.replace(' ', '_')}-{seed}"
     flags = [*COMMON.split(), *arguments.flags, *SETTINGS[setting].split(), "--dataset", arguments.dataset]
-    command = [str(TRAIN), *flags, *LAST.split(), "--seed", str(seed), "--output_dir", str(run), "--clear_output_dir"]
+    flags += ["--epoch_size", str(max(1, round(60 * arguments.minutes / seconds / EPOCHS)))]
+    command = [str(TRAIN), *flags, "--seed", str(seed), "--output_dir", str(run), "--clear_output_dir"]
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     result = {"setting": setting, "seed": seed, "command": shlex.join(command[1:]), "commit": commit.stdout.strip()}
-    train_for(command, run.with_suffix(".log"), 60 * arguments.minutes)
+    log = run.with_suffix(".log")
+    with open(log, "wb") as lines:
+        code = subprocess.run([sys.executable, *command], stdout=lines, stderr=subprocess.STDOUT).returncode
+    if code:
+        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
+        raise TrainingError(f"{shlex.join(command)} ended with code {code}: {last[0]}; see {log}")
     last = score(run, saved_checkpoints(run / "checkpoints")[-1].name, arguments.features)
     scores = last["scores"]
     for name, direction in BEST.items():
@@ -164,34 +216,6 @@ def score(run: pathlib.Path, checkpoint: str, features: str) -> dict[str, Any]:
     if done.returncode:
         raise TrainingError(f"{shlex.join(command)} failed: {done.stderr.strip()[-300:]}")
     return json.loads(file.read_text(encoding="utf-8"))
-
-
-def train_for(command: Sequence[str], log: pathlib.Path, seconds: float) -> None:
-    """Train for a wall time from the first epoch on, then stop training with a checkpoint.
-
-    Args:
-        command: Program and flags.
-        log: File that gets the output.
-        seconds: The wall time.
-
-    Raises:
-        TrainingError: Training failed.
-    """
-    with open(log, "wb") as output:
-        process = subprocess.Popen([sys.executable, *command], stdout=output, stderr=subprocess.STDOUT)
-    begin = None
-    try:
-        while process.poll() is None and (begin is None or time.monotonic() < begin + seconds):
-            if begin is None and b"Epoch " in log.read_bytes():
-                begin = time.monotonic()
-            time.sleep(POLL_SECONDS)
-    finally:
-        if process.poll() is None:  # the time is over, or Ctrl-C
-            process.terminate()
-            process.wait()
-    if begin is None or process.returncode != 128 + signal.SIGTERM:
-        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["no output"]
-        raise TrainingError(f"{shlex.join(command)} ended with code {process.returncode}: {last[0]}; see {log}")
 
 
 def table(results: Sequence[Result]) -> list[str]:

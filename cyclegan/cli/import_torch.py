@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from cyclegan import terminal
 from cyclegan.config import Config
-from cyclegan.config.command_line import ArgumentParser, parse_args, parse_flags
+from cyclegan.config.command_line import ArgumentParser, parse_flags, parse_with_networks
 from cyclegan.errors import UserError
 from cyclegan.interop.torch_networks import TorchNetwork, combined_settings, read_networks
 
@@ -74,15 +74,7 @@ def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Con
     Raises:
         UserError: A flag contradicts the networks, or asks for a run that can't be made.
     """
-    typed = parse_flags(flags)
-    settings = combined_settings(networks)
-    if "dropout" in typed:  # dropout has no weights
-        settings.pop("dropout", None)
-    for name in sorted(set(settings) & set(typed)):
-        value, path = settings[name]
-        if typed[name] != value:
-            raise UserError(f"--{name} {typed[name]}: expected {value}, as {path} has: drop the flag")
-    config = parse_args(flags, **{name: value for name, (value, _) in settings.items()})
+    config = parse_with_networks(flags, combined_settings(networks))
     names = networks_of(config)
     if unused := [network.path for name, network in networks.items() if name not in names]:
         raise UserError(

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
+import os
 import pathlib
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 from cyclegan import terminal
-from cyclegan.config.command_line import parse_args
+from cyclegan.cli.import_torch import networks_of
+from cyclegan.config import Config, serialization
+from cyclegan.config.command_line import parse_args, parse_flags, parse_with_networks, settings_below
+from cyclegan.interop.torch_networks import TorchNetwork, combined_settings, find_files, read_networks
+from cyclegan.run.run_directory import describe_last, saved_checkpoints, split_checkpoint
 from cyclegan.run.trackers import check_packages
 
 logger = logging.getLogger("cyclegan.train")
+
+WARMUP = 500  # steps of discriminators that begin with random weights beside generators that do not
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
@@ -21,11 +29,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     Raises:
         UserError: The request can't work, or training failed. A run that had begun keeps its last checkpoint.
     """
-    config = parse_args(argv)
+    config, weights = configure(argv)
     terminal.configure_logging(config.run.verbose)
     check_packages(config.run)
-    from cyclegan.run.run_directory import describe_last
-
     last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir).expanduser())
     # Not earlier: --help and wrong flags need not wait for TensorFlow.
     with terminal.phase("Starting TensorFlow"), terminal.start():
@@ -42,8 +48,46 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
         logger.warning(notice)
     with workers.report_lost(last_checkpoint), RunDirectory(config, compat.stack(), workers.is_chief) as run:
         data = load_data(config, workers, run)
-        trainer = make_trainer(config, workers, run, data)
+        copies = {name: network.copy_to for name, network in weights.items()}
+        trainer = make_trainer(config, workers, run, data, copies)
         return trainer.fit()
+
+
+def configure(argv: Sequence[str] | None) -> tuple[Config, Mapping[str, TorchNetwork]]:
+    """Return the configuration, and the networks of PyTorch with which --init_from begins a new run.
+
+    A run that resumes has networks and settings of its own, so --init_from may name what is gone.
+
+    Raises:
+        UserError: A value cannot work, or flags contradict the networks of --init_from, or these cannot be read.
+    """
+    typed = parse_flags(argv)
+    given = {**settings_below(typed), **typed}
+    if not given.get("init_from"):
+        return parse_args(argv), {}
+    folder = {name: given[name] for name in ("dataset", "output_dir") if name in given}
+    own = pathlib.Path(Config.from_settings(**folder).run.output_dir)
+    resumes = saved_checkpoints(own / "checkpoints") and not given.get("clear_output_dir")
+    source = own if resumes else split_checkpoint(given["init_from"])[0]
+    weights: dict[str, TorchNetwork] = {}
+    if resumes or (source / "config.json").exists():
+        saved = serialization.load(source / "config.json").config
+        channels = {"channels_x": saved.data.channels_x, "channels_y": saved.data.channels_y}
+        networks = {**dataclasses.asdict(saved.networks), **channels}
+        settings: dict[str, tuple[Any, str]] = {name: (value, os.fspath(source)) for name, value in networks.items()}
+        names = networks_of(saved)
+    else:
+        weights = read_networks(find_files(given["init_from"]))
+        settings, names = combined_settings(weights), list(weights)
+    config = parse_with_networks(argv, settings)
+    needed = networks_of(config)
+    if "discriminator_warmup" not in typed and resumes:
+        config = config.replace(discriminator_warmup=saved.optimization.discriminator_warmup)
+    elif "discriminator_warmup" not in typed and any(
+        pair.generator in names and f"D_{pair.domain}" not in names for pair in config.objective.adversaries
+    ):
+        config = config.replace(discriminator_warmup=WARMUP)
+    return config, {name: weights[name] for name in needed if name in weights}
 
 
 def program() -> NoReturn:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 
 from cyclegan import terminal
-from cyclegan.config.command_line import ArgumentParser, count, size
+from cyclegan.config.command_line import ArgumentParser, count, protect_ranges, size
 from cyclegan.errors import UserError, counted
 from cyclegan.images import formats
 
@@ -53,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         bars=True,
         skip_existing=arguments.skip_existing,
         strip_metadata=arguments.strip_metadata,
+        nodata=arguments.nodata,
     )
     speed = f"{report.done / report.seconds:.3g} images/s"
     logger.info(
@@ -98,6 +99,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--skip_existing", action="store_true", help="leave existing files and translate the others, as after a stop"
     )
     parser.add_argument("--strip_metadata", action="store_true", help="write files without EXIF, XMP and place")
+    parser.add_argument(
+        "--nodata",
+        type=float,
+        metavar="VALUE",
+        help="value of pixels without data in files that name none (default: --nodata of the run)",
+    )
     parser.add_argument("--html", action="store_true", help="write index.html, a page that shows the results")
     parser.add_argument(
         "--batch_size", type=count, default=8, help="images of one size at a time (default: %(default)s)"
@@ -106,7 +113,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--tile", type=count, help="images of more than TILE x TILE pixels are translated in tiles without seams"
     )
     parser.add_argument("--devices", type=count, help="number of GPUs, or logical CPU devices (default: all GPUs)")
-    return parser.parse_args(argv)
+    return parser.parse_args(protect_ranges(argv))
 
 
 program = functools.partial(

@@ -24,6 +24,7 @@ from cyclegan.config.config import (
     settings_of,
 )
 from cyclegan.config.fields import field_help, field_type
+from cyclegan.errors import UserError
 
 _PAPER = {
     **{"variant": "paper", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "epochs": 200},
@@ -42,7 +43,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "fast": {"image_size": 128, "generator": "resnet_6blocks", "filters": 32, "epochs": 100},
     "demo": {"dataset": "stripes", "epochs": 5, "plot_every": 1, "output_dir": os.path.join("runs", "demo")},
 }
-NEGATIVE_RANGE = re.compile(r"-[\d.].*:")  # LO:HI with a negative LO
+WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
+NEGATIVE_RANGE = re.compile(r"-[\d.].*[:e]")  # LO:HI with a negative LO; also -1e9
 
 
 class ArgumentParser(argparse.ArgumentParser):
@@ -98,11 +100,8 @@ def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config
         SystemExit: A flag is unknown or has a wrong type (code 2), or --help was given (code 0).
     """
     given = {**parse_flags(argv), **overrides}
-    below = _settings_below(given)
+    below = settings_below(given)
     given.pop("config", None)
-    dataset = PRESETS.get(given.get("preset", ""), {}).get("dataset")
-    if {**below, **given}.get("dataset") != dataset:
-        below.pop("output_dir", None)  # the preset's folder is for the preset's dataset
     available = settings_of(section_classes({**below, **given}))
     return Config.from_settings(**{**{name: below[name] for name in below if name in available}, **given})
 
@@ -114,7 +113,7 @@ def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
     ]
     given = vars(_make_parser(all_settings()).parse_args(argv))
     if given.pop("help", False):
-        _make_parser(settings_of(section_classes({**_settings_below(given), **given}))).print_help()
+        _make_parser(settings_of(section_classes({**settings_below(given), **given}))).print_help()
         sys.exit(0)
     return given
 
@@ -137,7 +136,29 @@ def _make_parser(settings: Mapping[str, Setting]) -> ArgumentParser:
     return parser
 
 
-def _settings_below(given: Mapping[str, Any]) -> dict[str, Any]:
+def parse_with_networks(argv: Optional[Sequence[str]], networks: Mapping[str, tuple[Any, str]]) -> Config:
+    """Return the configuration of a command line with the settings of networks that exist.
+
+    Args:
+        argv: Arguments as for `parse_args`, which raises the other errors.
+        networks: Settings by name, as (value, path that has it). They win over the preset and the file.
+
+    Raises:
+        UserError: Flags contradict the networks; the text names them.
+    """
+    typed = parse_flags(argv)
+    fixed = {name: each for name, each in networks.items() if not (name in WITHOUT_WEIGHTS and name in typed)}
+    wrong = [
+        f"--{name} {typed[name]}: expected {value}, as {path} has"
+        for name, (value, path) in sorted(fixed.items())
+        if typed.get(name, "auto") not in (value, "auto")
+    ]
+    if wrong:
+        raise UserError(f"{'; '.join(wrong)}: drop the flag{'s'[: len(wrong) > 1]}")
+    return parse_args(argv, **{name: value for name, (value, _) in fixed.items()})
+
+
+def settings_below(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the preset and the file that flags name."""
     settings = dict(PRESETS.get(given.get("preset", ""), {}))
     if path := given.get("config"):
@@ -145,6 +166,8 @@ def _settings_below(given: Mapping[str, Any]) -> dict[str, Any]:
         settings.update({name: value for name, value in saved.items() if name not in SETTINGS_OF_A_START})
     if {"generator", "residual_blocks"} & set(given):  # both set the number of blocks: a new one replaces both
         settings.pop("generator", None)
+    if {**settings, **given}.get("dataset") != PRESETS.get(given.get("preset", ""), {}).get("dataset"):
+        settings.pop("output_dir", None)  # the preset's folder is for the preset's dataset
     return settings
 
 

@@ -84,6 +84,9 @@ class DataConfig(Section):
     bits)"""
     value_range_y: Optional[str] = flag(metavar="LO:HI", type=str.strip)
     """the same for domain Y (default: all values of 8 or 16 bits)"""
+    nodata: Optional[float] = flag(metavar="VALUE", least=-math.inf)
+    """value of pixels without data in files that name none (TIFF may, as GDAL_NODATA). With a value range, such pixels
+    and NaN do not count for auto, and become LO (default: only NaN)"""
     cache: Literal["auto", "ram", "none"] = flag("auto", FREE)
     """where to keep decoded images. ram: in memory, all decoded before training; none: decode each time, on all cores;
     auto: ram for up to --cache_gb, else none"""

@@ -26,7 +26,7 @@ def flag(
     default: Any = None,
     on_resume: str = FIXED,
     derive: Optional[Callable[[Mapping[str, Any]], Any]] = None,
-    least: int = 0,
+    least: float = 0,
     below: float = math.inf,
     positive: bool = False,
     unit: str = "",
@@ -45,6 +45,8 @@ def flag(
         argument: Further arguments of `ArgumentParser.add_argument`.
     """
     expected = f"a finite number {'above 0' if positive else f'of at least {least}'}"
+    if least == -math.inf:
+        expected = "a finite number"
     if below < math.inf:
         expected = f"at least {least} and less than {below:g}"
     limits = {float: expected, int: f"at least {least} {unit}".rstrip()}

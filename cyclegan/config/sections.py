@@ -51,10 +51,10 @@ class NetworkConfig(Section):
     """normalization of the discriminators. same: as --norm says; spectral: each kernel is divided by its largest
     singular value"""
     norm_affine: Literal["auto", "yes", "no"] = flag(
-        "yes", derive=lambda settings: "no" if settings["variant"] == "paper" else "yes"
+        "yes", derive=lambda given: "yes" if (given["variant"], given["objective"]) == ("keras", "cyclegan") else "no"
     )
-    """whether instance normalizations (--norm instance) learn scales and offsets; auto: with --variant keras (default:
-    auto)"""
+    """whether instance normalizations (--norm instance) learn scales and offsets; auto: with --variant keras and
+    --objective cyclegan (default: auto)"""
     upsample: Literal["transpose", "resize"] = flag("transpose")
     """upsampling in the generators. transpose: transposed convolutions; resize: nearest neighbours and a convolution"""
     antialias: bool = flag(False)
@@ -181,6 +181,9 @@ class OptimizationConfig(Section):
     """updates of the discriminators for --generator_steps updates of the generators"""
     generator_steps: int = flag(1, WARN, least=1, metavar="N")
     """updates of the generators for --discriminator_steps updates of the discriminators"""
+    discriminator_warmup: int = flag(0, WARN, metavar="N")
+    """first N steps of a run, which update only the discriminators (default: 0; 500 if --init_from has a
+    generator without its discriminator)"""
     ema: float = flag(0.0, below=1)
     """decay of the moving average (EMA) of the generators' weights, used for all but training; 0 is off"""
     clip_norm: float = flag(0.0, WARN)
@@ -305,6 +308,10 @@ class RunConfig(Section):
     """folder of the run; if it already holds a run, training resumes it (default: runs/NAME)"""
     clear_output_dir: bool = flag(False, FREE)
     """remove the run in --output_dir and start over"""
+    init_from: Optional[str] = flag(metavar="PATH", type=lambda text: os.path.normpath(os.path.expanduser(text)))
+    """begin a new run with the weights of another run: its folder, or RUN/checkpoints/NAME for a checkpoint that is not
+    the newest; or of .pth files of pytorch-CycleGAN-and-pix2pix or CUT: their folder, or one of them. The networks get
+    the settings that belong to the weights (default: random weights)"""
     verbose: Literal[0, 1, 2] = flag(1, FREE)
     """0: only warnings; 1: progress bars and errors per epoch; 2: all losses too"""
     plot_every: int = flag(10, FREE, least=1)

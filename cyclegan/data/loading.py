@@ -52,6 +52,7 @@ class ImageFiles:
     value_range: ValueRange | None = None  # values of the files that become the lowest and the highest level
     names: Sequence[str] = ()
     keep: bool = False  # decoded images in memory
+    nodata: float | None = None  # value of pixels without data, in files that name none
 
     def __post_init__(self) -> None:
         self.failure: str | None = None
@@ -87,7 +88,7 @@ class ImageFiles:
         if index in self._kept:
             return self._kept[index]
         with naming_image(self.sources[index], self.split, index):
-            image = reader.decode(self.sources[index], self.channels, self.dtype, self.value_range)
+            image = reader.decode(self.sources[index], self.channels, self.dtype, self.value_range, self.nodata)
             height, width, _ = image.shape
             if (height, width) != (self.facts["height"][index], self.facts["width"][index]):
                 raise ValueError(f"it has {width} x {height} pixels, but had another size when training started")

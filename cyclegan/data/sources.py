@@ -103,6 +103,7 @@ def load_domains(
             dtype,
             data.value_range(_of_domain(split, "X", "Y")),
             names[split],
+            nodata=data.nodata,
         )
         for split in splits
     }
@@ -260,7 +261,7 @@ def comparison_images(
     resized = np.array([each for each in sizes for _ in sources])
     value_range = data.value_range(_of_domain(split, "X", "Y"))
     facts = loading.check_files({"": at_each_size}, {"": channels}, ranged=[""] if value_range else [])[""]
-    found = ImageFiles("", at_each_size, facts, resized, channels, value_range=value_range)
+    found = ImageFiles("", at_each_size, facts, resized, channels, value_range=value_range, nodata=data.nodata)
     loading.decode_all({"": found})
     return [found[i] for i in range(len(found))], f"{counted(len(sources), 'image')} ({printable(origin)}), {shown}"
 

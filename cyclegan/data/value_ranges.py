@@ -14,7 +14,7 @@ from cyclegan.data import loading
 from cyclegan.errors import UserError, counted
 from cyclegan.images import reader
 from cyclegan.images.reader import Source
-from cyclegan.images.value_range import FULL_RANGE, check_numbers
+from cyclegan.images.value_range import FULL_RANGE, is_missing
 
 RANGES = {"trainA": "value_range_x", "trainB": "value_range_y"}  # settings by the split to measure them on
 PERCENTILES = (0.1, 99.9)  # of the values of training images: the range "auto"
@@ -25,11 +25,16 @@ SAMPLED_VALUES = 20_000  # of each sampled image
 
 
 def sample_values(
-    sources: Sequence[Source], channels: int, bars: bool = False, skip_unreadable: bool = False
+    sources: Sequence[Source],
+    channels: int,
+    nodata: float | None = None,
+    bars: bool = False,
+    skip_unreadable: bool = False,
 ) -> np.ndarray:
     """Return values of random pixels of some images at equal distances in `sources`: float64 [images, values].
 
-    With `skip_unreadable`, images that cannot be decoded are left out.
+    Values that `is_missing` finds are left out, and images without others; with `skip_unreadable`, also images that
+    cannot be decoded.
     """
     indices = np.unique(np.linspace(0, len(sources) - 1, MAX_SAMPLED).round().astype(int))
     values = np.full((len(indices), SAMPLED_VALUES), np.nan)
@@ -38,9 +43,10 @@ def sample_values(
     def sample(split: str, position: int) -> None:
         index = indices[position]
         with contextlib.suppress(*skipped), loading.naming_image(sources[index], split, index):
-            pixels = reader.decode_values(sources[index], channels).pixels
-            chosen = np.random.default_rng(index).integers(0, pixels.size, SAMPLED_VALUES)
-            values[position] = check_numbers(pixels.flat[chosen])
+            image = reader.decode_values(sources[index], channels, nodata=nodata)
+            chosen = image.pixels.flat[np.random.default_rng(index).integers(0, image.pixels.size, SAMPLED_VALUES)]
+            found = chosen[~is_missing(chosen, image.metadata.nodata)]
+            values[position] = np.resize(found, SAMPLED_VALUES) if found.size else np.nan  # repeats them
 
     loading.for_each_image({"image": [sources[index] for index in indices]}, sample, "Sampling values", bars)
     return values[~np.isnan(values[:, 0])]
@@ -54,9 +60,9 @@ def measure_ranges(
     for split, name in RANGES.items():
         if getattr(data, name) != AUTO or split not in sources:
             continue
-        values = sample_values(sources[split], _channels(data, name), bars, skip_unreadable)
+        values = sample_values(sources[split], _channels(data, name), data.nodata, bars, skip_unreadable)
         if not len(values):
-            raise UserError(f"--{name} {AUTO}: no image of {split} can be read; expected readable ones: repair them")
+            raise UserError(f"--{name} {AUTO}: no image of {split} can be read and has data; expected one: repair them")
         text = ":".join(f"{value:.9g}" for value in np.percentile(values, PERCENTILES))
         what = "percentiles {} and {} of the values of".format(*PERCENTILES)
         what += f" {counted(len(values), 'image')} of {split}"
@@ -81,9 +87,12 @@ def find_narrow(
             continue
         sampled = [sources[split][i] for i in chosen[:: -(-len(chosen) // FEW_SAMPLED)]]
         try:
-            values = np.percentile(sample_values(sampled, _channels(data, name)), PERCENTILES)
+            found = sample_values(sampled, _channels(data, name), data.nodata)
         except UserError:  # decoding will name all files that cannot be read
             continue
+        if not len(found):
+            continue
+        values = np.percentile(found, PERCENTILES)
         low, high = data.value_range(name[-1].upper()) or FULL_RANGE
         if np.ptp(np.clip(values, low, high)) < NARROW * (high - low):
             shown = "{:.9g} to {:.9g}".format(*values)

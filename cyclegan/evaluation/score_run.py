@@ -220,7 +220,7 @@ def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[
             f" {geometry.format_size(size)}: resize them"
         )
     dtype = np.dtype(np.uint16 if facts["deep"].any() else np.uint8)
-    return ImageFiles("real", paths, facts, resized, channels, dtype, value_range)
+    return ImageFiles("real", paths, facts, resized, channels, dtype, value_range, nodata=data.nodata)
 
 
 def check_same_names(names_x: Sequence[str], names_y: Sequence[str]) -> None:

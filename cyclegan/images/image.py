@@ -35,6 +35,7 @@ class Metadata(NamedTuple):
     tags: tuple[tuple[int, int, int, Any], ...] = ()  # of GeoTIFF: (code, type, count, value)
     description: str = ""  # ImageJ's, with the unit of `resolution`
     ome: tuple[tuple[str, Any], ...] = ()  # pixel sizes of OME: PhysicalSizeX and so on
+    nodata: float | None = None  # value of pixels without data, besides NaN
 
     def resized(self, x: float, y: float) -> Metadata:
         """Return the metadata of an image with `x` times the columns and `y` times the rows."""
@@ -67,6 +68,7 @@ class DecodedImage:
     opacity: np.ndarray | None = None  # uint8 or uint16 [h, w, 1]; `None` if the image is opaque
     metadata: Metadata = NO_METADATA
     fractional: bool = False  # whether the file may hold values between whole numbers
+    missing: np.ndarray | None = None  # pixels without data, bool [h, w, 1]; `None` if there are none
 
 
 @dataclasses.dataclass(frozen=True)

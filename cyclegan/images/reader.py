@@ -48,7 +48,11 @@ FACTS_DTYPE = np.dtype([*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, 
 
 
 def decode(
-    source: Source, channels: int = 3, dtype: np.dtype | type = np.uint8, value_range: ValueRange | None = None
+    source: Source,
+    channels: int = 3,
+    dtype: np.dtype | type = np.uint8,
+    value_range: ValueRange | None = None,
+    nodata: float | None = None,
 ) -> np.ndarray:
     """Decode the first frame of an image, turned upright by its EXIF orientation.
 
@@ -58,6 +62,7 @@ def decode(
             the number of bands of the file, which are returned as they are.
         dtype: `np.uint8` or `np.uint16`, of the result [height, width, channels]; the other depth is scaled by 257.
         value_range: Values of the file that become the lowest and the highest level.
+        nodata: Value of pixels without data, if the file names none; with a value range, they get the lowest level.
 
     Raises:
         ImageError: The file is not an image, or is damaged, or has a size that `check_size` refuses, or other bands, or
@@ -65,30 +70,35 @@ def decode(
         MissingPackageError: An optional package is needed.
         OSError: The file cannot be read.
     """
-    pixels = decode_values(source, channels, any_type=value_range is not None).pixels
-    return to_depth(to_levels(pixels, value_range) if value_range else pixels, dtype)
+    image = decode_values(source, channels, value_range is not None, nodata)
+    levels = to_levels(image.pixels, value_range, image.metadata.nodata) if value_range else image.pixels
+    return to_depth(levels, dtype)
 
 
-def decode_values(source: Source, channels: int = 3, any_type: bool = True) -> DecodedImage:
+def decode_values(
+    source: Source, channels: int = 3, any_type: bool = True, nodata: float | None = None
+) -> DecodedImage:
     """Decode an image like `decode`, with the values of the file, its opacity and its metadata.
 
     The values may be of any type unless `any_type` is false. Opacity is one of the bands unless `channels` is 1 or 3.
     """
-    return decode_with_header(source, channels, any_type)[1]
+    return decode_with_header(source, channels, any_type, nodata)[1]
 
 
-def decode_with_header(source: Source, channels: int, any_type: bool) -> tuple[Header, DecodedImage]:
+def decode_with_header(
+    source: Source, channels: int, any_type: bool, nodata: float | None = None
+) -> tuple[Header, DecodedImage]:
     """Decode an image like `decode_values`; return its header, too."""
     with _open(source) as file:
         reader = _open_reader(file, channels, any_type)
         is_large = reader.header.height * reader.header.width > PARALLEL_PIXELS
         with _large_image_lock if is_large else contextlib.nullcontext(), explain(reader.header.format, "pixels"):
             image = reader.read(channels)
-    return reader.header, _stretch(image, 0 if any_type else reader.header.highest)
+    return reader.header, _complete(image, 0 if any_type else reader.header.highest, nodata)
 
 
 @contextlib.contextmanager
-def open_rows(source: Source, channels: int, any_type: bool) -> Iterator[RowImage | None]:
+def open_rows(source: Source, channels: int, any_type: bool, nodata: float | None = None) -> Iterator[RowImage | None]:
     """Open a TIFF file of more than `tiff_format.LARGE_PIXELS`; provide `None` for another file.
 
     It may be of any size. Raises the errors of `decode`.
@@ -99,7 +109,7 @@ def open_rows(source: Source, channels: int, any_type: bool) -> Iterator[RowImag
         def read(rows: slice) -> DecodedImage:
             assert isinstance(reader, tiff_format.TiffReader)
             with explain("tiff", "pixels"):
-                return _stretch(reader.read(channels, rows), 0 if any_type else reader.header.highest)
+                return _complete(reader.read(channels, rows), 0 if any_type else reader.header.highest, nodata)
 
         yield RowImage(reader.header, read, reader.has_more_frames(channels)) if _reads_rows(reader) else None
 
@@ -108,8 +118,10 @@ def _reads_rows(reader: ImageReader) -> bool:
     return isinstance(reader, tiff_format.TiffReader) and reader.by_rows
 
 
-def _stretch(image: DecodedImage, highest: int) -> DecodedImage:
-    """Return an image whose highest level, unless it is 0, becomes the maximum of the type."""
+def _complete(image: DecodedImage, highest: int, nodata: float | None) -> DecodedImage:
+    """Return an image that knows `nodata`, and whose highest level, unless it is 0, becomes the maximum of the type."""
+    if nodata is not None and image.metadata.nodata is None:
+        image = dataclasses.replace(image, metadata=image.metadata._replace(nodata=nodata))
     if not highest:
         return image
     pixels, stretched = image.pixels, np.empty_like(image.pixels)

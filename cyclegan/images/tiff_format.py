@@ -49,6 +49,7 @@ LERC_PARAMETERS = 50674
 LARGE_PIXELS = 50_000_000  # larger files are translated row by row
 LARGEST_SEGMENT = 500_000_000  # bytes of a strip or tile of these files
 TILE = 512  # side in pixels of the tiles of large files that are written
+GDAL_NODATA = 42113
 REDUCED_OR_MASK = 1 | 4  # kinds of pages that belong to another page
 # Tags of GeoTIFF, with the keys of the coordinate system.
 GEO_TAGS = (geo.MODEL_PIXEL_SCALE, geo.MODEL_TIEPOINT, geo.MODEL_TRANSFORMATION, 34735, 34736, 34737)
@@ -236,6 +237,9 @@ class TiffReader:
     def _metadata(self) -> Metadata:
         tags, description = self._page.tags, self._page.description
         metadata = Metadata(self._profile)
+        if self._page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB) and self._page.bitspersample >= 8:
+            with contextlib.suppress(TypeError, ValueError):  # missing or damaged
+                metadata = metadata._replace(nodata=float(tags.valueof(GDAL_NODATA)))
         with contextlib.suppress(TypeError, ValueError, ZeroDivisionError):  # missing or damaged
             x, y = (operator.truediv(*tags.valueof(code)) for code in (Tag.XResolution, Tag.YResolution))
             unit = tags.valueof(Tag.ResolutionUnit, default=2)
@@ -363,6 +367,8 @@ def _settings(bands: int, has_opacity: bool, metadata: Metadata) -> dict[str, An
     tags = [(*tag, True) for tag in metadata.tags]
     if metadata.xmp:
         tags.append((Tag.XMLPacket, 1, len(metadata.xmp), metadata.xmp, True))
+    if metadata.nodata is not None:
+        tags.append((GDAL_NODATA, 2, 0, repr(metadata.nodata).removesuffix(".0"), True))
     ome: dict | None = None
     if metadata.ome:
         ome = {**dict(metadata.ome), "axes": "YXS" if bands > 1 else "YX"}

@@ -8,6 +8,7 @@ return exactly.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, TypeVar
 
 import numpy as np
@@ -52,19 +53,26 @@ def to_depth(image: np.ndarray, dtype: np.dtype | type) -> np.ndarray:
     return levels
 
 
-def check_numbers(values: np.ndarray) -> np.ndarray:
-    """Return values of a file; raise `ValueError` if some are not numbers."""
-    if np.isnan(values).any():
-        raise ValueError("some values are not numbers (NaN): expected numbers")
-    return values
+def is_missing(values: np.ndarray, nodata: float | None) -> np.ndarray:
+    """Return which values of a file stand for missing data: NaN, and `nodata`, compared as float32."""
+    missing = np.isnan(values)
+    if nodata is not None:
+        with np.errstate(over="ignore"):
+            missing |= values.astype(np.float32) == np.float32(nodata)
+    return missing
 
 
-def to_levels(values: np.ndarray, value_range: ValueRange) -> np.ndarray:
-    """Convert values of a file to uint16: LO becomes 0, HI 65535. Values outside, also infinite ones, are clipped."""
+def to_levels(values: np.ndarray, value_range: ValueRange, nodata: float | None = None) -> np.ndarray:
+    """Convert values of a file to uint16: LO becomes 0, HI 65535. Values outside, also infinite ones, are clipped.
+
+    Values that `is_missing` finds become 0.
+    """
     low, high = value_range
     levels = np.empty(values.shape, np.uint16)
     for rows in row_blocks(values.shape):
-        scaled = (check_numbers(values[rows]).astype(np.float64) - low) * (HIGHEST / (high - low))
+        scaled = (values[rows].astype(np.float64) - low) * (HIGHEST / (high - low))
+        if nodata is not None or values.dtype.kind == "f":
+            scaled[is_missing(values[rows], nodata)] = 0
         levels[rows] = np.rint(np.clip(scaled, 0, HIGHEST))
     return levels
 
@@ -92,12 +100,19 @@ def value_type(value_range: ValueRange, fractional: bool = False) -> type:
 def image_to_levels(image: DecodedImage, value_range: ValueRange) -> DecodedImage:
     """Return an image with uint16 levels instead of the values of its file; see `to_levels`."""
     opacity = None if image.opacity is None else to_depth(image.opacity, np.uint16)
-    return dataclasses.replace(image, pixels=to_levels(image.pixels, value_range), opacity=opacity)
+    return dataclasses.replace(
+        image, pixels=to_levels(image.pixels, value_range, image.metadata.nodata), opacity=opacity
+    )
 
 
-def image_to_values(image: DecodedImage, value_range: ValueRange, fractional: bool = False) -> DecodedImage:
-    """Return an image with values of a range, of the type `value_type`, instead of levels; floats have no opacity."""
-    dtype = value_type(value_range, fractional)
+def image_to_values(image: DecodedImage, value_range: ValueRange, floats: bool = False) -> DecodedImage:
+    """Return an image with values of a range, of the type `value_type`, instead of levels; float32 has no opacity.
+
+    With `floats`, the type is float32 if the file may hold fractions, or its value for missing data needs it.
+    """
+    dtype = value_type(value_range)
+    if floats and (image.fractional or not holds_nodata(dtype, image.metadata.nodata)):
+        dtype = np.float32
     has_opacity = np.issubdtype(dtype, np.unsignedinteger)
     opacity = to_depth(image.opacity, dtype) if image.opacity is not None and has_opacity else None
     return dataclasses.replace(image, pixels=to_values(image.pixels, value_range, dtype), opacity=opacity)
@@ -105,4 +120,37 @@ def image_to_values(image: DecodedImage, value_range: ValueRange, fractional: bo
 
 def deepen(image: DecodedImage) -> DecodedImage:
     """Return an image of 8 or 16 bits with 16 bits."""
-    return image_to_levels(image, (0, np.iinfo(image.pixels.dtype).max))
+    opacity = None if image.opacity is None else to_depth(image.opacity, np.uint16)
+    return dataclasses.replace(image, pixels=to_depth(image.pixels, np.uint16), opacity=opacity)
+
+
+def mark_missing(image: DecodedImage) -> DecodedImage:
+    """Return an image with values of its file that knows its pixels without data in any channel."""
+    nodata = image.metadata.nodata
+    if nodata is None and not np.issubdtype(image.pixels.dtype, np.floating):
+        return image
+    missing = np.empty((*image.pixels.shape[:2], 1), bool)
+    for rows in row_blocks(image.pixels.shape):
+        missing[rows] = is_missing(image.pixels[rows], nodata).all(axis=2, keepdims=True)
+    if not missing.any():
+        return image
+    metadata = image.metadata._replace(nodata=math.nan if nodata is None else nodata)
+    return dataclasses.replace(image, missing=missing, metadata=metadata)
+
+
+def holds_nodata(dtype: np.dtype | type, nodata: float | None) -> bool:
+    """Return whether a type has a value for missing data."""
+    if nodata is None or np.issubdtype(dtype, np.floating):
+        return True
+    return np.iinfo(dtype).min <= nodata <= np.iinfo(dtype).max and float(nodata).is_integer()
+
+
+def restore_nodata(image: DecodedImage) -> DecodedImage:
+    """Return a translation with values of a file, whose pixels without data have none again, if its type allows it."""
+    nodata, dtype = image.metadata.nodata, image.pixels.dtype
+    if nodata is None or not holds_nodata(dtype, nodata):
+        return dataclasses.replace(image, metadata=image.metadata._replace(nodata=None))
+    if np.issubdtype(dtype, np.floating):  # the lowest float64, for example, is no float32
+        nodata = float(np.clip(nodata, np.finfo(dtype).min, np.finfo(dtype).max))
+    pixels = image.pixels if image.missing is None else np.where(image.missing, dtype.type(nodata), image.pixels)
+    return dataclasses.replace(image, pixels=pixels, metadata=image.metadata._replace(nodata=nodata))

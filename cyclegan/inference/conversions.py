@@ -13,7 +13,7 @@ from cyclegan.config.data import ValueRange
 from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.images import geometry, pillow_format, reader
 from cyclegan.images.image import DecodedImage
-from cyclegan.images.value_range import deepen, image_to_levels, image_to_values, to_depth
+from cyclegan.images.value_range import deepen, image_to_levels, image_to_values, mark_missing, restore_nodata, to_depth
 
 Path = Union[str, "os.PathLike[str]"]
 Size = tuple[int, int]  # width and height in pixels
@@ -21,8 +21,8 @@ Ranges = tuple[Optional[ValueRange], Optional[ValueRange]]  # of the values of t
 COLOR_SPACES = {1: b"GRAY", 3: b"RGB "}  # as ICC profiles name them, by number of channels
 
 
-def decode(image: Any, channels: int, ranges: Ranges) -> DecodedImage:
-    """Decode a path or a Pillow image to levels for the networks."""
+def decode(image: Any, channels: int, ranges: Ranges, nodata: float | None = None) -> DecodedImage:
+    """Decode a path or a Pillow image to levels for the networks; see `reader.decode` for `nodata`."""
     if isinstance(image, Image.Image):
         if channels not in COLOR_SPACES:
             raise ValueError(f"a Pillow image: expected an array of {channels} channels")
@@ -30,21 +30,22 @@ def decode(image: Any, channels: int, ranges: Ranges) -> DecodedImage:
     if not isinstance(image, (str, os.PathLike)):
         raise TypeError(f"{type(image).__name__}: expected a path, a Pillow image or a NumPy array")
     try:
-        return read(image, channels, ranges)
+        return read(image, channels, ranges, nodata)
     except MissingPackageError:
         raise
     except Exception as error:  # Pillow's decoders raise almost anything on a damaged file
         raise UserError(f"{image} can't be read ({error}): expected an image of {channels} channels") from error
 
 
-def read(path: Path, channels: int, ranges: Ranges) -> DecodedImage:
+def read(path: Path, channels: int, ranges: Ranges, nodata: float | None = None) -> DecodedImage:
     """Read a file as levels for the networks; raise any error of its decoder."""
-    return to_network(reader.decode_values(path, channels, bool(ranges[0])), ranges)
+    return to_network(reader.decode_values(path, channels, bool(ranges[0]), nodata), ranges)
 
 
 def to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:
     """Return an image with levels instead of the values of its file, of 16 bits if any domain has a range."""
     source, target = ranges
+    image = mark_missing(image)
     return image_to_levels(image, source) if source else deepen(image) if target else image
 
 
@@ -56,7 +57,10 @@ def resize(image: DecodedImage, size: Size | None) -> DecodedImage:
     opacity = None if image.opacity is None else geometry.resize(image.opacity, size[::-1])
     height, width = image.pixels.shape[:2]
     metadata = image.metadata.resized(size[0] / width, size[1] / height)
-    return DecodedImage(geometry.resize(image.pixels, size[::-1]), opacity, metadata, image.fractional)
+    missing = image.missing
+    if missing is not None:
+        missing = geometry.resize(missing * np.uint8(255), size[::-1]) > 127
+    return DecodedImage(geometry.resize(image.pixels, size[::-1]), opacity, metadata, image.fractional, missing)
 
 
 def check_size(size: Any) -> None:
@@ -76,10 +80,11 @@ def to_pillow(image: DecodedImage, ranges: Ranges) -> Image.Image:
     """Convert a translation to a Pillow image of values; raise `UserError` if Pillow has no such images."""
     single = image.pixels.shape[2] == 1
     if ranges[1]:  # Pillow has no floats of several channels
-        image = image_to_values(image, ranges[1], image.fractional and single)
+        image = image_to_values(image, ranges[1], floats=single)
     elif ranges[0] and not (single and image.opacity is None):  # nor 16 bits of several bands
         opacity = None if image.opacity is None else to_depth(image.opacity, np.uint8)
         image = dataclasses.replace(image, pixels=to_depth(image.pixels, np.uint8), opacity=opacity)
+    image = restore_nodata(image)
     channels, transparent = image.pixels.shape[2], image.opacity is not None
     deep = image.pixels.dtype != np.uint8
     if channels not in COLOR_SPACES or (deep and (channels > 1 or transparent)):

@@ -82,7 +82,7 @@ class Model:
         networks = {network.name: network for network in self.generators.values()}
         self._checkpoints = CheckpointManager(self.path / "checkpoints", networks)
         self.restore(checkpoint)
-        if not saved.imported and not self.train_state.step:
+        if not (saved.imported or self.config.run.init_from or self.train_state.step):
             logger.warning(
                 f"{self.checkpoint} is from before the first step of training, so its networks are random;"
                 " expected a later one"
@@ -140,7 +140,7 @@ class Model:
         if isinstance(image, np.ndarray):
             return conversions.like_array(image, self.translate(direction, conversions.as_batch(image, channels, size)))
         ranges = self.value_ranges(direction)
-        decoded = conversions.resize(conversions.decode(image, channels, ranges), size)
+        decoded = conversions.resize(conversions.decode(image, channels, ranges, self.config.data.nodata), size)
         (translated,) = self.translate(direction, decoded.pixels[None])
         return conversions.to_pillow(conversions.with_pixels(decoded, translated), ranges)
 

@@ -24,7 +24,7 @@ from cyclegan.data.loading import available_cores
 from cyclegan.errors import UserError, printable
 from cyclegan.images import dicom_format, formats, geometry, reader
 from cyclegan.images.image import DecodedImage, Metadata, visible
-from cyclegan.images.value_range import image_to_values, to_depth
+from cyclegan.images.value_range import image_to_values, restore_nodata, to_depth
 from cyclegan.inference import conversions, file_plan
 from cyclegan.inference.conversions import Path, Size
 from cyclegan.inference.file_plan import PAGE_FOLDER, FileTask
@@ -83,6 +83,7 @@ def translate(  # noqa: PLR0913  the public API
     bars: bool = False,
     skip_existing: bool = False,
     strip_metadata: bool = False,
+    nodata: float | None = None,
 ) -> Report:
     """Translate image files.
 
@@ -100,6 +101,7 @@ def translate(  # noqa: PLR0913  the public API
         bars: Whether to show a progress bar.
         skip_existing: Whether to leave existing files and translate the others, as after a stop.
         strip_metadata: Whether to write files without EXIF, XMP, resolution and place; docs/translate.md lists them.
+        nodata: Value of pixels without data in TIFF files that name none; by default --nodata of the run.
 
     Returns:
         The report. It names each file that cannot be read or written; the other files are translated.
@@ -127,7 +129,7 @@ def translate(  # noqa: PLR0913  the public API
     models[0].generator(direction)  # raises an error if there is none
     channels, value_range = models[0].channels(direction)[1], models[0].value_ranges(direction)[1]
     tasks, refused = file_plan.refuse_formats(tasks, format, channels, value_range, strip_metadata)
-    translator = _FileTranslator(models, direction, size, format, folder if html else None, strip_metadata)
+    translator = _FileTranslator(models, direction, size, format, folder if html else None, strip_metadata, nodata)
     report = Report(skipped=len(planned) - len(tasks) - len(refused), failed=refused)
     title = " to ".join(DIRECTIONS[direction])
     pool = concurrent.futures.ThreadPoolExecutor(len(models) + available_cores())
@@ -183,10 +185,12 @@ class _FileTranslator:
         format: str | None,
         page: pathlib.Path | None,
         strip_metadata: bool,
+        nodata: float | None,
     ) -> None:
         self._model, self._direction, self._size, self._format, self._page = models[0], direction, size, format, page
         self._channels, self._ranges = models[0].channels(direction)[0], models[0].value_ranges(direction)
         self._strip_metadata = strip_metadata
+        self._nodata = models[0].config.data.nodata if nodata is None else nodata
         self._idle: queue.Queue[Model] = queue.Queue()
         for model in models:
             self._idle.put(model)
@@ -207,7 +211,7 @@ class _FileTranslator:
             with report.catch(task):
                 if self._may_read_rows(task) and self._translate_rows(report, task):
                     continue
-                decoded = conversions.read(task.source, self._channels, self._ranges)
+                decoded = conversions.read(task.source, self._channels, self._ranges, self._nodata)
                 originals[task] = conversions.resize(decoded, self._size)
         try:
             results = self._generate([image.pixels for image in originals.values()])
@@ -227,7 +231,7 @@ class _FileTranslator:
 
     def _translate_rows(self, report: Report, task: FileTask) -> bool:
         """Translate a file row by row; return whether it is one for this."""
-        with reader.open_rows(task.source, self._channels, bool(self._ranges[0])) as image:
+        with reader.open_rows(task.source, self._channels, bool(self._ranges[0]), self._nodata) as image:
             if image is None:
                 return False
             model = self._idle.get()
@@ -253,11 +257,14 @@ class _FileTranslator:
             top += len(output)
 
     def _to_values(self, original: DecodedImage, output: np.ndarray, format: str | None) -> DecodedImage:
-        """Return a translation as it is written: with the values of the range of its domain."""
+        """Return a translation as it is written: with the values of its domain, and its pixels without data."""
         image, value_range = conversions.with_pixels(original, output), self._ranges[1]
         if self._strip_metadata:
-            image = dataclasses.replace(image, metadata=Metadata(image.metadata.profile))
-        return image_to_values(image, value_range, image.fractional and format == "tiff") if value_range else image
+            kept = Metadata(image.metadata.profile, nodata=image.metadata.nodata)
+            image = dataclasses.replace(image, metadata=kept)
+        if value_range:
+            image = image_to_values(image, value_range, floats=format == "tiff")
+        return restore_nodata(image) if format == "tiff" else image
 
     def _generate(self, images: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray | None]]:
         """Return the translation and, for a page, the cycle image of each image, with a model that is idle."""

@@ -26,7 +26,7 @@ from cyclegan.inspection.findings import Finding
 
 FLAGS = (  # settings that an inspection takes from training
     *("preprocess", "image_size", "image_width", "load_size"),
-    *("channels_x", "channels_y", "value_range_x", "value_range_y"),
+    *("channels_x", "channels_y", "value_range_x", "value_range_y", "nodata"),
 )
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
@@ -64,6 +64,7 @@ class Inspection:
     measures: np.ndarray  # `MEASURES` [N]
     findings: Sequence[Finding]  # most serious first
     notes: Sequence[str]  # remarks for the user
+    nodata: float | None = None  # value of pixels without data, in files that name none
 
 
 def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bars: bool = False) -> Inspection:
@@ -89,7 +90,8 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     def measure_image(_: str, index: int) -> None:
         domain = splits[index] % 2
         try:
-            measures[index] = measure(os.path.join(folder, names[index]), channels[domain], value_ranges[domain])
+            path = os.path.join(folder, names[index])
+            measures[index] = measure(path, channels[domain], value_ranges[domain], data.nodata)
         except Exception as error:  # the libraries raise almost anything for a damaged file
             reasons[index] = printable(loading.describe_error(error))
 
@@ -100,7 +102,7 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     narrow = "; ".join(text for _, text in find_narrow(data, paths, deep))
     kinds = _find(data, multiple, names, splits, measures, reasons)
     kept = [finding for finding in (*kinds, Finding(findings.NARROW_VALUES, [], note=narrow)) if finding.count]
-    return Inspection(folder, channels, value_ranges, names, splits, measures, kept, [*notes, *measured])
+    return Inspection(folder, channels, value_ranges, names, splits, measures, kept, [*notes, *measured], data.nodata)
 
 
 def _find(
@@ -153,11 +155,11 @@ def _rarer_color(domains: np.ndarray, colored: np.ndarray, indices: np.ndarray) 
     return indices[colored == are_few[domains]]
 
 
-def measure(source: Source, channels: int, value_range: ValueRange | None = None) -> tuple:
+def measure(source: Source, channels: int, value_range: ValueRange | None = None, nodata: float | None = None) -> tuple:
     """Decode an image (see `reader.decode` for the arguments and errors); return its `MEASURES`."""
     import imagehash  # slow to import
 
-    header, decoded = reader.decode_with_header(source, channels, any_type=value_range is not None)
+    header, decoded = reader.decode_with_header(source, channels, value_range is not None, nodata)
     pixels = image_to_levels(decoded, value_range).pixels if value_range else decoded.pixels
     mean, deviation, spread = _colors(visible(pixels))
     reduced = thumbnail(pixels, THUMBNAIL)

@@ -208,8 +208,9 @@ def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, inde
     file = f"images/{index}.png"
     with contextlib.suppress(ValueError, SyntaxError, OSError):
         domain = inspection.splits[index] % 2
-        channels, value_range = inspection.channels[domain], inspection.value_ranges[domain]
-        pixels = reader.decode(inspection.folder / inspection.names[index], channels, value_range=value_range)
+        path, channels = inspection.folder / inspection.names[index], inspection.channels[domain]
+        value_range, nodata = inspection.value_ranges[domain], inspection.nodata
+        pixels = reader.decode(path, channels, value_range=value_range, nodata=nodata)
         thumbnail(pixels, IMAGE_SIDE).save(folder / file)
     name = _escape(finding.describe(inspection.names, index))
     image = f'<img loading="lazy" src="{html_report.url(file)}" alt="{name}">'

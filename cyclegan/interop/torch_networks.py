@@ -6,6 +6,7 @@ A state dict names each tensor by the position of its module among the others, s
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import re
 import warnings
 from collections.abc import Mapping
@@ -26,12 +27,42 @@ UNETS = {8: "unet_256", 7: "unet_128"}  # by the number of halvings
 REFERENCE_DROPOUT = 0.5  # the only rate of the reference
 GENERATOR = "expected latest_net_G_A.pth or the like, a generator of pytorch-CycleGAN-and-pix2pix or of CUT"
 DISCRIMINATOR = "expected latest_net_D_A.pth or the like, a discriminator of pytorch-CycleGAN-and-pix2pix or of CUT"
+# Names of files, with the epoch or "latest", and the networks in them.
+FILE = re.compile(r"(.+)_net_(G|D|G_A|G_B|D_A|D_B)\.pth")
+NETWORK_OF = {"G": "G", "D": "D_Y", "G_A": "G", "G_B": "F", "D_A": "D_Y", "D_B": "D_X"}
 BLUR = ".filt"  # end of the names of the constant kernels with which CUT blurs
 # The settings of the numbers of channels of each network: of its input, of its output.
 CHANNELS_X, CHANNELS_Y = "channels_x", "channels_y"
 CHANNELS = {"G": (CHANNELS_X, CHANNELS_Y), "F": (CHANNELS_Y, CHANNELS_X), "D_X": (CHANNELS_X,), "D_Y": (CHANNELS_Y,)}
 
 StateDict = dict[str, np.ndarray]
+
+
+def find_files(path: str) -> dict[str, str]:
+    """Return the files of networks at a path, by the name of the network as `read_networks` expects it.
+
+    Args:
+        path: Folder with files such as latest_net_G_A.pth, or with those of numbered epochs, of which the last counts;
+            or one of these files, which stands for its epoch; or a generator from X to Y with any name.
+
+    Raises:
+        UserError: There are no such files.
+    """
+    whole = pathlib.Path(path)
+    named = FILE.fullmatch(whole.name) if whole.is_file() else None
+    if whole.is_file() and not named:
+        return {"G": path}
+    epochs: dict[str, dict[str, str]] = {}
+    for file in sorted((whole.parent if named else whole).glob("*.pth")):  # G_A comes after G, and wins
+        if found := FILE.fullmatch(file.name):
+            epochs.setdefault(found[1], {})[NETWORK_OF[found[2]]] = str(file)
+    files = {epoch: found for epoch, found in epochs.items() if "G" in found and (not named or epoch == named[1])}
+    if not files:
+        raise UserError(
+            f"--init_from {path}: no networks; expected the folder of a run, or .pth files with names such as"
+            " latest_net_G_A.pth and latest_net_D_A.pth, or latest_net_G.pth"
+        )
+    return files[max(files, key=lambda epoch: (epoch == "latest", int(epoch) if epoch.isdecimal() else -1))]
 
 
 def load_state_dict(path: str) -> StateDict:

@@ -70,19 +70,17 @@ class CUTObjective(Objective):
         return ("nce", "nce_identity", *(["src"] if self.settings.lambda_src > 0 else []))
 
     def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
-        """Return random positions in each feature map, int64 [N, P], besides the random numbers of the other losses."""
+        """Return random positions in each feature map, int64 [N, P]."""
         from cyclegan.networks.features import feature_sizes
 
         areas = enumerate((h * w for h, w in feature_sizes(networks.generators["G"], *size)), PATCHES)
-        positions = {purpose: random.subsets(purpose, area, PATCH_COUNT) for purpose, area in areas}
-        return {**super().make_noise(random, networks, size), **positions}
+        return {purpose: random.subsets(purpose, area, PATCH_COUNT) for purpose, area in areas}
 
     def generate(
         self,
         networks: NetworkSet,
         x: tf.Tensor,
         y: tf.Tensor,
-        weight: tf.Tensor,
         noise: Noise | None = None,
         progress: tf.Tensor | float = 1.0,
     ) -> Generated:
@@ -96,14 +94,13 @@ class CUTObjective(Objective):
         settings, loss = self.settings, losses.patch_nce
         if settings.nce == "hdce":
             loss = functools.partial(losses.hard_nce, gamma=GAMMAS[0] + (GAMMAS[1] - GAMMAS[0]) * progress)
-        terms = {
+        parts = {
             "loss_G/nce": 0.5 * settings.lambda_nce * mean_over_maps(loss, of_fake, of_x),
             "loss_G/nce_identity": 0.5 * settings.lambda_nce * mean_over_maps(loss, of_same, of_y),
         }
         if settings.lambda_src > 0:
             divergence = mean_over_maps(losses.relation_divergence, of_fake, of_x)
-            terms["loss_G/src"] = settings.lambda_src * divergence
-        parts = {name: self.mean(weight, term) for name, term in terms.items()}
+            parts["loss_G/src"] = settings.lambda_src * divergence
         return Generated((y,), (fake_y,), parts, dict(zip(self.test_names, ((y, same_y), (x, fake_y), (x, fake_y)))))
 
     def flops(self, networks: NetworkSet, height: int, width: int) -> float:
@@ -147,7 +144,7 @@ class FastCUTObjective(CUTObjective):
     encoder_products = 4  # for G(x), forward and backward, and for x, forward only
 
     def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
-        """Return random positions, and whether to mirror each image, bool [N], besides the other random numbers."""
+        """Return random positions, and whether to mirror each image, bool [N]."""
         flip = random.shard(random.uniform(FLIP, 1)[:, 0] < 0.5)
         return {**super().make_noise(random, networks, size), FLIP: flip}
 
@@ -156,7 +153,6 @@ class FastCUTObjective(CUTObjective):
         networks: NetworkSet,
         x: tf.Tensor,
         y: tf.Tensor,
-        weight: tf.Tensor,
         noise: Noise | None = None,
         progress: tf.Tensor | float = 1.0,
     ) -> Generated:
@@ -173,7 +169,7 @@ class FastCUTObjective(CUTObjective):
         (queries,) = networks.compute_features(G, [fake_y], training)
         heads = networks.heads["G"]
         pair = embed(heads, queries, of_queries), embed(heads, keys, positions)
-        parts = {"loss_G/nce": self.mean(weight, FASTCUT_WEIGHT * mean_over_maps(losses.patch_nce, *pair))}
+        parts = {"loss_G/nce": FASTCUT_WEIGHT * mean_over_maps(losses.patch_nce, *pair)}
         return Generated((y,), (fake_y,), parts, dict(zip(self.test_names, ((y, same_y), (x, fake_y), (x, fake_y)))))
 
 

@@ -61,7 +61,6 @@ class CycleGANObjective(Objective):
         networks: NetworkSet,
         x: tf.Tensor,
         y: tf.Tensor,
-        weight: tf.Tensor,
         noise: Noise | None = None,
         progress: tf.Tensor | float = 1.0,
     ) -> Generated:
@@ -75,22 +74,19 @@ class CycleGANObjective(Objective):
             same_x, same_y = x, y
         cycle_x, cycle_y = networks.apply(F, fake_y, training), networks.apply(G, fake_x, training)
         parts = {
-            **self._losses("loss_G", y, cycle_y, same_y, weight),
-            **self._losses("loss_F", x, cycle_x, same_x, weight),
+            **self._losses("loss_G", y, cycle_y, same_y),
+            **self._losses("loss_F", x, cycle_x, same_x),
         }
         others = (cycle_x, cycle_y, same_x, same_y, fake_y, fake_x, fake_y, fake_x)
         compared = {name: ((x, y)[i % 2], others[i]) for i, name in enumerate((*ERRORS, *CHANGES))}
         return Generated((y, x), (fake_y, fake_x), parts, compared)
 
-    def _losses(
-        self, network: str, real: tf.Tensor, cycle: tf.Tensor, same: tf.Tensor, weight: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Return the losses of a generator by name: how much real images of its target domain and copies differ."""
-        settings, identity = self.settings, tf.constant(0.0)
-        parts = {f"{network}/cycle": self.mean(weight, settings.lambda_cycle * losses.mae(real, cycle))}
+    def _losses(self, network: str, real: tf.Tensor, cycle: tf.Tensor, same: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Return the losses of a generator, [N] each: how much real images of its target domain and copies differ."""
+        settings, parts = self.settings, {}
+        parts[f"{network}/cycle"] = settings.lambda_cycle * losses.mae(real, cycle)
         if settings.lambda_ssim > 0:
-            structure = losses.structural_dissimilarity(real, cycle)
-            parts[f"{network}/ssim"] = self.mean(weight, settings.lambda_ssim * structure)
-        if settings.lambda_identity > 0:
-            identity = self.mean(weight, settings.lambda_identity * losses.mae(real, same))
+            parts[f"{network}/ssim"] = settings.lambda_ssim * losses.structural_dissimilarity(real, cycle)
+        has_identity = settings.lambda_identity > 0
+        identity = settings.lambda_identity * losses.mae(real, same) if has_identity else tf.zeros(real.shape[0])
         return {**parts, f"{network}/identity": identity}

@@ -40,6 +40,7 @@ class DCLGANObjective(CUTObjective):
     """
 
     Settings: ClassVar[type[ObjectiveConfig]] = DCLGANSettings
+    adversarial_weight = 0.5
     parts = ("nce", "identity")
     test_names = (*ERRORS[2:], *CHANGES)
 
@@ -48,7 +49,6 @@ class DCLGANObjective(CUTObjective):
         networks: NetworkSet,
         x: tf.Tensor,
         y: tf.Tensor,
-        weight: tf.Tensor,
         noise: Noise | None = None,
         progress: tf.Tensor | float = 1.0,
     ) -> Generated:
@@ -72,19 +72,7 @@ class DCLGANObjective(CUTObjective):
             "loss_F/nce": settings.lambda_nce * nce("F", "G", of_y, of_fake_x),
             "loss_F/identity": settings.lambda_identity * losses.mae(x, same_x),
         }
-        parts = {name: self.mean(weight, 0.5 * term) for name, term in terms.items()}
+        parts = {name: 0.5 * term for name, term in terms.items()}
         changes = ((x, fake_y), (y, fake_x))
         compared = dict(zip(self.test_names, ((x, same_x), (y, same_y), *changes, *changes)))
         return Generated((y, x), (fake_y, fake_x), parts, compared)
-
-    def adversarial_losses(
-        self,
-        networks: NetworkSet,
-        generated: Generated,
-        weight: tf.Tensor,
-        noise: Noise | None = None,
-        shown: Sequence[tf.Tensor] | None = None,
-    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Return `Objective.adversarial_losses`, those of the generators halved."""
-        of_generators, of_discriminators = super().adversarial_losses(networks, generated, weight, noise, shown)
-        return {name: 0.5 * loss for name, loss in of_generators.items()}, of_discriminators

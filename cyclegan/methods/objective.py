@@ -1,4 +1,4 @@
-"""Interface of an objective, its adversarial losses, and the names of the metrics of a step."""
+"""Interface of an objective, and the names of the metrics of a step."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from cyclegan.config.fields import WARN, flag
 from cyclegan.config.sections import ObjectiveConfig
 from cyclegan.lazy_tensorflow import tf
-from cyclegan.methods import losses
-from cyclegan.methods.diffaugment import RANDOM_NUMBERS, diffaugment
-from cyclegan.methods.randomness import AUGMENTATION, INTERPOLATION, POOL, Noise, StepRandomness
+from cyclegan.methods.randomness import Noise, StepRandomness
 
 if TYPE_CHECKING:
     from cyclegan.config import Config
@@ -37,8 +35,6 @@ DESCRIPTIONS = {
     "src": "Rises while the heads learn to tell patches apart, then falls as G keeps which ones resemble each other.",
 }
 
-FLOAT16_GRADIENT_SCALE = 2.0**10  # factor on the gradients inside of a penalty, which are too small for float16
-
 
 @dataclasses.dataclass(frozen=True)
 class PairedSettings(ObjectiveConfig):
@@ -54,7 +50,7 @@ class Generated(NamedTuple):
     Attributes:
         reals: Real images of the domain of each pair of adversaries, float32 [N, H, W, C] in [-1, 1].
         fakes: Translations to the same domains.
-        losses: Losses of the generators that need no discriminator, by name.
+        losses: Losses of the generators that need no discriminator, [N] each, by name.
         compared: In validation, the two images to compare for each name in `Objective.test_names`.
     """
 
@@ -67,31 +63,29 @@ class Generated(NamedTuple):
 class Objective(abc.ABC):
     """Losses that generators and discriminators minimize: images and networks in, named losses out.
 
-    Every metric is this replica's share of the mean over the global batch: the shares of all replicas add up to the
-    mean. No method changes any state. A new objective is a file with its settings and a subclass, and a line in
+    No method changes any state. A new objective is a file with its settings and a subclass, and a line in
     `methods.OBJECTIVES`. The losses of generator G are named "loss_G/...", those of discriminator D_Y "loss_Y/...".
 
     Args:
         config: The configuration of the run.
-        global_batch_size: Samples on all replicas.
 
     Attributes:
         Settings: Class of its settings.
         settings: Its settings, joined with the adversarial loss of `losses.ADVERSARIAL_LOSSES`, which has the methods
             `generator_loss` and `discriminator_loss`.
         adversaries: Each `generator`, "G" or "F", with the `domain` that it translates to, "Y" or "X".
+        adversarial_weight: Weight of the generators' adversarial losses.
         metric_names: Names of all losses and other metrics of "train" and "test", for the log.
     """
 
     Settings: ClassVar[type[ObjectiveConfig]]
+    adversarial_weight: ClassVar[float] = 1.0
     settings: Any  # an instance of a subclass of `Settings`, see `config.config.section_classes`
 
-    def __init__(self, config: Config, global_batch_size: int) -> None:
+    def __init__(self, config: Config) -> None:
         self.settings = config.objective
         self.adversaries = config.objective.adversaries
         self.same_channels = config.data.same_channels
-        self.global_batch_size = global_batch_size
-        self._penalty_scale = FLOAT16_GRADIENT_SCALE if config.performance.precision == "float16" else 1.0
         decay = ["weight_decay"] if config.optimization.weight_decay else []
         paired = ["paired"] if config.uses_pairs else []
         penalty = ["penalty"] if self.settings.has_penalty else []
@@ -129,7 +123,6 @@ class Objective(abc.ABC):
         networks: NetworkSet,
         x: tf.Tensor,
         y: tf.Tensor,
-        weight: tf.Tensor,
         noise: Noise | None = None,
         progress: tf.Tensor | float = 1.0,
     ) -> Generated:
@@ -139,110 +132,13 @@ class Objective(abc.ABC):
             networks: The networks.
             x: Images of domain X, float32 [N, H, W, C] in [-1, 1].
             y: Images of domain Y.
-            weight: Weights of the samples, float32 [N]; 0 for padding.
-            noise: Random numbers from `make_noise`; `None` in validation, where the networks run without `training`.
+            noise: Random numbers of the step; `None` in validation, where the networks run without `training`.
             progress: Share of the training that is done, in [0, 1]. Validation measures as at the end.
         """
 
     def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
-        """Return the random numbers of a training step, except for dropout, on images of size (height, width)."""
-        pairs, columns = len(self.adversaries), {}
-        if self.settings.pool_size:
-            columns.update(dict.fromkeys(range(POOL, POOL + pairs), 2))
-        if self.settings.augmentations:  # of the real images of each pair of adversaries, then of the fakes
-            columns.update(dict.fromkeys(range(AUGMENTATION, AUGMENTATION + 2 * pairs), RANDOM_NUMBERS))
-        if self.settings.penalizes_gradients:
-            columns.update(dict.fromkeys(range(INTERPOLATION, INTERPOLATION + pairs), 1))
-        return {purpose: random.shard(random.uniform(purpose, count)) for purpose, count in columns.items()}
-
-    def adversarial_losses(
-        self,
-        networks: NetworkSet,
-        generated: Generated,
-        weight: tf.Tensor,
-        noise: Noise | None = None,
-        shown: Sequence[tf.Tensor] | None = None,
-    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Return the adversarial losses of the generators, and the losses of the discriminators with their penalties.
-
-        Without noise, as in validation, there are neither augmentations nor penalties. The discriminators learn from
-        the translations `shown`, by default from the fakes themselves.
-        """
-        settings, training, pairs = self.settings, noise is not None, len(self.adversaries)
-        of_generators, of_discriminators, penalties = {}, {}, {}
-        for i, pair in enumerate(self.adversaries):
-            discriminator = networks.discriminators[f"D_{pair.domain}"]
-            real = self._augment(generated.reals[i], noise, AUGMENTATION + i)
-            fake = self._augment(generated.fakes[i], noise, AUGMENTATION + pairs + i)
-            seen = self._augment(shown[i], noise, AUGMENTATION + pairs + i) if shown else fake
-            real_logits, seen_logits = networks.apply_to_two(discriminator, real, seen, training)
-            # Without a pool, both losses share the logits of the fakes.
-            fake_logits = discriminator(fake, training=training) if shown else seen_logits
-            of_generators[f"loss_{pair.generator}/loss"] = self.mean(weight, settings.generator_loss(fake_logits))
-            loss = settings.discriminator_loss(real_logits, seen_logits)
-            of_discriminators[f"loss_{pair.domain}/loss"] = self.mean(weight, loss)
-            if noise is not None and settings.has_penalty:
-                terms = self._penalties(discriminator, real, seen, noise.get(INTERPOLATION + i))
-                penalties[f"loss_{pair.domain}/penalty"] = sum(self.mean(weight, term) for term in terms)
-        return of_generators, {**of_discriminators, **penalties}
-
-    def _augment(self, images: tf.Tensor, noise: Noise | None, purpose: int) -> tf.Tensor:
-        random = (noise or {}).get(purpose)
-        return images if random is None else diffaugment(images, self.settings.augmentations, random)
-
-    def _penalties(
-        self, discriminator: losses.Discriminator, real: tf.Tensor, fake: tf.Tensor, position: tf.Tensor | None
-    ) -> list[tf.Tensor]:
-        """Return the terms of the gradient penalty, [N] each; `position` [N, 1] is only for WGAN-GP."""
-        settings, scale, terms = self.settings, self._penalty_scale, []
-        if position is not None:
-            penalty = losses.gradient_penalty(discriminator, real, fake, position[:, 0], scale)
-            terms.append(0.5 * (settings.lambda_gp * penalty))
-        if settings.r1:
-            terms.append(0.5 * settings.r1 * losses.squared_gradient_norm(discriminator, real, scale))
-        return terms
-
-    def paired_losses(self, generated: Generated, weight: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the mean absolute error of each generator; weights [N] are 0 where the images are not a pair."""
-        errors = map(losses.mae, generated.reals, generated.fakes)
-        names = (f"loss_{pair.generator}/paired" for pair in self.adversaries)
-        return {name: self.mean(weight, self.settings.lambda_paired * error) for name, error in zip(names, errors)}
-
-    def test(self, networks: NetworkSet, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the metrics of validation: losses, and comparisons of `test_names`. Arguments as for `generate`."""
-        generated = self.generate(networks, x, y, weight)
-        of_generators, of_discriminators = self.adversarial_losses(networks, generated, weight)
-        parts = {**generated.losses, **of_generators, **of_discriminators}
-        metrics = self.collect(parts, weight, "test")
-        for name in self.test_names:
-            compare = losses.correlation if "correlation" in name else losses.mae
-            metrics[name] = self.mean(weight, compare(*generated.compared[name]))
-        return metrics
-
-    def collect(self, parts: Mapping[str, tf.Tensor], weight: tf.Tensor, split: str = "train") -> dict[str, tf.Tensor]:
-        """Return all losses of "train" or "test" by name, with the totals of the networks and `SAMPLES`.
-
-        Raises:
-            ValueError: A loss has no name in `metric_names`, so it would be trained without being logged.
-        """
-        names, metrics = self.metric_names[split], {}
-        if unknown := set(parts) - {*names}:
-            raise ValueError(
-                f"losses {sorted(unknown)} of {type(self).__name__}: expected only losses named in its `parts`"
-            )
-        for name in names:
-            network, part = name.split("/", 1)
-            if part == "total":
-                terms = [parts[other] for other in names if other in parts and other.startswith(f"{network}/")]
-                # Not a chain of additions: TensorFlow fuses it into one operation that adds in the order of arrival.
-                metrics[name] = tf.reduce_sum(tf.stack(terms))
-            elif name in parts:
-                metrics[name] = parts[name]
-        return {**metrics, SAMPLES: self.mean(weight, tf.ones_like(weight))}
-
-    def mean(self, weight: tf.Tensor, per_sample: tf.Tensor) -> tf.Tensor:
-        """Return this replica's share of the weighted mean of losses [N] over the global batch."""
-        return losses.reduce_mean(weight * per_sample, self.global_batch_size)
+        """Return the random numbers of `generate` in a training step on images of size (height, width)."""
+        return {}
 
     def flops(self, networks: NetworkSet, height: int, width: int) -> float:
         """Return the floating-point operations of the convolutions in a training step, for one pair of images.

@@ -157,7 +157,7 @@ class Convolution(tf.keras.layers.Conv2D):
     With few output channels and stride 1, the layer uses `convolve_to_few_channels`. In a precision that the CPU has no
     instructions for, it computes in float32 and rounds the result. The bias is always added in float32. Without
     `trains_bias`, training leaves it out, because an instance normalization that follows would cancel it. With padding
-    "valid", the operation itself adds `margin` zeros at each side of the input; a `ZeroPadding2D` would copy the input.
+    "valid", `margin` zeros are added at each side of the input; on a GPU by the operation itself, without a copy.
     """
 
     def __init__(self, *args: Any, trains_bias: bool = True, margin: int = 0, **kwargs: Any) -> None:
@@ -175,9 +175,11 @@ class Convolution(tf.keras.layers.Conv2D):
 
     def convolution_op(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         """Convolve features [N, H, W, C] without the bias; Keras calls this."""
-        convolve = super().convolution_op
-        if self.filters <= FEW_CHANNELS and self.strides == (1, 1) and not hardware.has_accelerator():
+        convolve, on_cpu = super().convolution_op, not hardware.has_accelerator()
+        if self.filters <= FEW_CHANNELS and self.strides == (1, 1) and on_cpu:
             convolve = self._convolve_to_few
+        elif self.margin and on_cpu:  # oneDNN has no gradients of convolutions that pad by themselves
+            inputs = tf.pad(inputs, self._margins)
         elif self.margin:
             convolve = functools.partial(tf.nn.conv2d, strides=self.strides, padding=self._margins)
         return _convolve_in_native_precision(convolve, inputs, kernel)
@@ -212,11 +214,14 @@ class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
         """Enlarge features [N, H, W, C]."""
         # Symmetric, because cuDNN pads by itself then; the shape of the output implies PyTorch's output padding.
         padding = [[0, 0], [1, 1], [1, 1], [0, 0]] if self.padding == "valid" else "SAME"
+        if crops := self.padding == "valid" and not hardware.has_accelerator():
+            padding = "VALID"  # oneDNN has only "VALID" and "SAME" here
 
         def convolve(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
             batch, height, width = (known or n for known, n in zip(x.shape[:3], tf.unstack(tf.shape(x)[:3])))
-            shape = [batch, height * self.strides[0], width * self.strides[1], self.filters]
-            return tf.nn.conv2d_transpose(x, kernel, shape, self.strides, padding)
+            shape = [batch, height * self.strides[0] + crops, width * self.strides[1] + crops, self.filters]
+            y = tf.nn.conv2d_transpose(x, kernel, shape, self.strides, padding)
+            return y[:, 1:, 1:] if crops else y
 
         y = _convolve_in_native_precision(convolve, inputs, self.kernel)
         return _add_bias(y, self.bias) if self.use_bias and (self.trains_bias or not training) else y

@@ -20,7 +20,7 @@ from cyclegan.config.serialization import changed_settings, with_measured_ranges
 from cyclegan.errors import TrainingError, UserError
 
 # Settings that an imported run may change until it has seen images.
-IMAGE_SETTINGS = ("load_size", "max_dataset_size", "preprocess", "value_range_x", "value_range_y")
+IMAGE_SETTINGS = ("load_size", "max_dataset_size", "preprocess", "value_range_x", "value_range_y", "nodata")
 BYTES = " bytes"  # suffix of the fingerprint's entries that may change in the same dataset
 CHECKPOINT = re.compile(r"(epoch_\d+(_pair_\d+)?(_test_\d+)?|best-x2y|best-y2x)-\d+")  # name and number
 EVENTS = "events.out.tfevents.*"
@@ -43,6 +43,12 @@ def saved_checkpoints(folder: pathlib.Path, name: str = "epoch_*") -> list[pathl
 def find_checkpoints(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
     """Return the checkpoints with a name such as "epoch_0010-12", "epoch_0010" or "best-x2y", the oldest first."""
     return [path for path in saved_checkpoints(folder, "*") if name in (path.name, path.name.rpartition("-")[0])]
+
+
+def split_checkpoint(path: str) -> tuple[pathlib.Path, str]:
+    """Return (folder of a run, name of a checkpoint) of the path RUN/checkpoints/NAME; no name for the path RUN."""
+    whole = pathlib.Path(path)
+    return (whole.parents[1], whole.name) if whole.parent.name == "checkpoints" else (whole, "")
 
 
 def checkpoint_number(checkpoint: pathlib.Path) -> int:
@@ -182,7 +188,10 @@ class RunDirectory:
         saved = self._saved_data or fingerprint
         differ = [name for name in sorted({*saved, *fingerprint}) if saved.get(name) != fingerprint.get(name)]
         change = {name: f"{saved.get(name)} -> {fingerprint.get(name)}" for name in differ}
-        self._refuse_differences([f"{name} {change[name]}" for name in differ if not name.endswith(BYTES)])
+        self._refuse_differences(
+            [f"{name} {change[name]}" for name in differ if not name.endswith(BYTES)],
+            f"; or train on other images from these weights, with --init_from {self.path} and another --output_dir",
+        )
         self.warnings += [
             f"images of {name[: -len(BYTES)]} have the same names as before, but other sizes: {change[name]}. Training"
             " continues with the present images"
@@ -259,10 +268,10 @@ class RunDirectory:
             f"--output_dir {self.path}: {reason}; expected a folder that can be written to: use another one"
         )
 
-    def _refuse_differences(self, differences: Sequence[str]) -> None:
+    def _refuse_differences(self, differences: Sequence[str], hint: str = "") -> None:
         if differences:
             raise UserError(
                 f"{self.path} holds a run that differs: {', '.join(differences)}; expected the values of its start:"
                 f" repeat its flags, or add --config {self.path}/config.json; or use another --output_dir, or"
-                " --clear_output_dir to start over"
+                f" --clear_output_dir to start over{hint}"
             )

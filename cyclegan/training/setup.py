@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 from cyclegan import terminal
-from cyclegan.config import Config
+from cyclegan.config import Config, serialization
 from cyclegan.config.sections import OptimizationConfig, choose_steps_per_call
 from cyclegan.data import sources
 from cyclegan.data.sources import Domains
@@ -19,14 +19,14 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Watchdog, Workers
-from cyclegan.errors import first_line
+from cyclegan.errors import UserError, first_line
 from cyclegan.evaluation.evaluator import make_evaluator
 from cyclegan.inspection import report as inspection_report
 from cyclegan.methods.objective import DESCRIPTIONS, SAMPLES
 from cyclegan.networks import compat
 from cyclegan.run import overview, trackers
 from cyclegan.run.checkpoints import CheckpointManager
-from cyclegan.run.run_directory import RunDirectory
+from cyclegan.run.run_directory import RunDirectory, refuse_other_stack, split_checkpoint
 from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.run.throughput import Throughput
 from cyclegan.run.train_state import TrainState
@@ -38,7 +38,10 @@ from cyclegan.training.trainer import Split, Trainer, make_watchdog
 
 logger = logging.getLogger(__name__)
 
+Copies = Mapping[str, Callable[[tf.keras.Model], None]]
+
 ASSUMED_SHARE = 0.5  # share of the peak speed that a step reaches, to estimate its time
+NETWORKS = ("G", "F", "D_X", "D_Y", "heads", "heads_F")  # names in a checkpoint
 RUNS = 3  # timed calls for --xla auto; the fastest counts
 
 
@@ -70,10 +73,13 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
 
 
 @tf.autograph.experimental.do_not_convert  # Keras 2 would convert every layer, which takes a second
-def make_trainer(config: Config, workers: Workers, run: RunDirectory, data: Domains) -> Trainer:
+def make_trainer(
+    config: Config, workers: Workers, run: RunDirectory, data: Domains, copies: Copies | None = None
+) -> Trainer:
     """Return a trainer with new networks, or with the networks of the newest checkpoint; log the overview of the run.
 
-    If no epochs are left, the folder of the run is not written to, and no network for scores is loaded.
+    If no epochs are left, the folder of the run is not written to, and no network for scores is loaded. New networks
+    begin with the weights of --init_from: a run, or what the functions `copies` copy into the networks of these names.
 
     Raises:
         UserError: There are checkpoints, but none can be read; or the folder can't be written to.
@@ -88,6 +94,8 @@ def make_trainer(config: Config, workers: Workers, run: RunDirectory, data: Doma
             checkpoints = CheckpointManager(run.path / "checkpoints", model.state(), config.run.keep, workers)
             workers.keep_alive(checkpoints)
             restored = None if config.run.clear_output_dir else checkpoints.restore()
+            if config.run.init_from and not restored:
+                load_weights(config, workers, model, copies or {})
         state = restored[0] if restored else TrainState()
         splits = train, test = make_splits(config, workers, model, data, peak)
     is_done = state.is_done(config.optimization.epochs, config.evaluation.patience)
@@ -110,6 +118,41 @@ def make_trainer(config: Config, workers: Workers, run: RunDirectory, data: Doma
     summary = NullSummaryWriter() if is_done else start_run(workers, run, data, state, train.dataset, bool(model.pools))
     callbacks = make_callbacks(config, workers, model, test.dataset, summary, evaluator)
     return workers.keep_alive(Trainer(config, workers, splits, state, checkpoints, summary, callbacks, run))
+
+
+def load_weights(config: Config, workers: Workers, model: GAN, copies: Copies) -> None:
+    """Load the weights that --init_from names into new networks; collective, in the scope of the strategy.
+
+    EMA weights are taken where the run has them, because these translate. Optimizers and image pools begin anew.
+
+    Raises:
+        UserError: They can't be read, or do not fit.
+    """
+    parts = {name: part for name, part in model.state().items() if name in NETWORKS}
+    path, names = config.run.init_from or "", {*copies}
+    if copies:
+        for name, copy_to in copies.items():
+            copy_to(parts[name])
+    else:
+        folder, checkpoint = split_checkpoint(path)
+        saved = serialization.load(folder / "config.json")
+        refuse_other_stack(folder, saved.stack, compat.stack())
+        before, now = saved.config.objective, config.objective
+        names = {each for pair in before.adversaries for each in (pair.generator, f"D_{pair.domain}")}
+        if before.compares_features and before.compares_images == now.compares_images:
+            names |= {"heads", "heads_F"}
+        names &= {*parts}
+        is_ema = saved.config.optimization.ema > 0
+        state = {name + "_ema" * (is_ema and name in "GF"): parts[name] for name in names}
+        found = CheckpointManager(folder / "checkpoints", state, workers=workers).restore(checkpoint, strict=False)
+        if not found:
+            raise UserError(f"--init_from {path}: no checkpoint yet; expected a run that has begun to train")
+        path = f"{found.path}{', the EMA weights of generators' if is_ema else ''}"
+    model.networks.reset_ema()
+    new = "".join(f"; {name} begins with random weights" for name in sorted({*parts} - names))
+    logger.info(f"Weights of {', '.join(sorted(names))} from {path}{new}")
+    if steps := config.optimization.discriminator_warmup:
+        logger.info(f"The first {steps} steps update only the discriminators (--discriminator_warmup)")
 
 
 def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, peak: float) -> tuple[Split, Split]:

@@ -15,14 +15,17 @@ from cyclegan.config.config import Config
 from cyclegan.config.sections import OptimizationConfig
 from cyclegan.distribution.train_function import Outcome, Scalars, all_finite, make_train_function, reduce_dict
 from cyclegan.images.value_range import to_float
-from cyclegan.methods import OBJECTIVES
-from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE
-from cyclegan.methods.randomness import POOL, Noise, StepRandomness
+from cyclegan.methods import OBJECTIVES, losses
+from cyclegan.methods.diffaugment import RANDOM_NUMBERS, diffaugment
+from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE, SAMPLES, Generated
+from cyclegan.methods.randomness import AUGMENTATION, INTERPOLATION, POOL, Noise, StepRandomness
 from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training.image_pool import ImagePool, PoolUpdate
 from cyclegan.training.optimizers import LossScale, pack, update_ema
 
 Batch = Sequence[tf.Tensor]  # x, y, weight and, if training uses pairs, is_pair; see `train_step`
+FLOAT16_GRADIENT_SCALE = 2.0**10  # factor on the gradients inside of a penalty, which are too small for float16
+
 Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]  # of the generators and of the discriminators, see `pack`
 
 
@@ -53,7 +56,7 @@ class GAN:
         self.global_batch_size = global_batch_size
         self.uses_loss_scale = precision == "float16"
         self.image_shape = image_shape or data.image_shape
-        self.objective = OBJECTIVES[config.objective.objective](config, global_batch_size)
+        self.objective = OBJECTIVES[config.objective.objective](config)
         channels = {"X": data.channels_x, "Y": data.channels_y}
         self.networks = NetworkSet(config)
         self.generator_optimizer = self.optimization.make_optimizer(self.networks.generator_variables)
@@ -118,7 +121,7 @@ def train_step(
         y: Images of domain Y.
         weight: Weights of the samples, float32 [N]: 1 for a sample, 0 for padding.
         step: Number of the step. All randomness is a function of the seed and of this number.
-        noise: Random numbers of the step from the objective's `make_noise`, which this function calls by default.
+        noise: Random numbers of the step from `make_noise`, which this function calls by default.
         is_pair: float32 [N]: 1 if x and y show the same scene, else 0; `None` without losses of pairs.
         progress: Share of the training that is done, in [0, 1].
 
@@ -129,7 +132,7 @@ def train_step(
     """
     networks, objective = gan.networks, gan.objective
     random = _randomness(gan, step, x.shape[0])
-    noise = objective.make_noise(random, networks, gan.image_shape) if noise is None else noise
+    noise = make_noise(gan, random) if noise is None else noise
     x, y = _to_float(x), _to_float(y)
     statistics = [tf.convert_to_tensor(variable) for variable in networks.statistics]
     scale = tf.convert_to_tensor(gan.loss_scale.scale) if gan.uses_loss_scale else tf.constant(1.0)
@@ -137,26 +140,28 @@ def train_step(
     # The generators translate; these losses need no discriminator.
     with tf.GradientTape() as generator_tape:
         with random.dropout():
-            generated = objective.generate(networks, x, y, weight, noise, progress)
-        losses = {**generated.losses, **_weight_decay(gan, weight, networks.generators, networks.heads)}
+            generated = objective.generate(networks, x, y, noise, progress)
+        terms = {**generated.losses, **_weight_decay(gan, networks.generators, networks.heads)}
         if is_pair is not None:
-            losses.update(objective.paired_losses(generated, weight * is_pair))
+            terms.update(_paired_losses(gan, generated, is_pair))
+        alone = _means(gan, terms, weight)
 
     # The discriminators see the fakes, and learn from the images that the pools show instead.
     shown, pool_updates = _query_pools(gan, generated.fakes, weight, noise)
     with tf.GradientTape(persistent=True) as discriminator_tape:
         discriminator_tape.watch(generated.fakes)
-        of_generators, of_discriminators = objective.adversarial_losses(networks, generated, weight, noise, shown)
-        of_discriminators.update(_weight_decay(gan, weight, networks.discriminators))
+        of_generators, of_discriminators = _adversarial_losses(gan, generated, noise, shown)
+        of_discriminators.update(_weight_decay(gan, networks.discriminators))
+        of_generators, of_discriminators = (_means(gan, each, weight) for each in (of_generators, of_discriminators))
 
     # Every generator minimizes the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017,
     # equation 3). The tapes meet at the fakes, where the generators' tape continues from the adversarial gradients.
     at_fakes = discriminator_tape.gradient([*of_generators.values()], generated.fakes, [scale] * len(of_generators))
-    targets, seeds = [*losses.values(), *generated.fakes], [*[scale] * len(losses), *at_fakes]
+    targets, seeds = [*alone.values(), *generated.fakes], [*[scale] * len(alone), *at_fakes]
     generator_gradients = _gradients(generator_tape, targets, seeds, networks.generator_variables)
     targets, seeds = [*of_discriminators.values()], [scale] * len(of_discriminators)
     gradients = generator_gradients, _gradients(discriminator_tape, targets, seeds, networks.discriminator_variables)
-    metrics = objective.collect({**losses, **of_generators, **of_discriminators}, weight)
+    metrics = _collect(gan, {**alone, **of_generators, **of_discriminators}, weight, "train")
     norms = [tf.linalg.global_norm(part) / scale for part in gradients]
     metrics.update(zip(GRADIENTS, norms))
     if gan.uses_loss_scale:
@@ -208,16 +213,25 @@ def turns(optimization: OptimizationConfig, step: tf.Tensor | int) -> tuple[tf.T
     """Return whether a step updates the generators, and whether it updates the discriminators.
 
     Out of max(N, M) steps the generators take the last N and the discriminators the last M (`generator_steps` and
-    `discriminator_steps`). Every step has a new batch (Goodfellow et al. 2014, algorithm 1).
+    `discriminator_steps`). Every step has a new batch (Goodfellow et al. 2014, algorithm 1). The generators begin after
+    `discriminator_warmup` steps.
     """
     counts = optimization.generator_steps, optimization.discriminator_steps
     generators, discriminators = (step % max(counts) >= max(counts) - count for count in counts)
-    return generators, discriminators
+    warmup = optimization.discriminator_warmup
+    return generators & (step >= warmup) if warmup else generators, discriminators
 
 
 def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> Scalars:
     """Return the metrics of one replica's shard, with the generators in use; arguments as for `train_step`."""
-    return gan.objective.test(gan.networks.in_use, _to_float(x), _to_float(y), weight)
+    generated = gan.objective.generate(gan.networks.in_use, _to_float(x), _to_float(y))
+    of_generators, of_discriminators = _adversarial_losses(gan, generated)
+    terms = {**generated.losses, **of_generators, **of_discriminators}
+    metrics = _collect(gan, _means(gan, terms, weight), weight, "test")
+    for name in gan.objective.test_names:
+        compare = losses.correlation if "correlation" in name else losses.mae
+        metrics.update(_means(gan, {name: compare(*generated.compared[name])}, weight))
+    return metrics
 
 
 def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = False) -> Callable:
@@ -247,8 +261,7 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
     def on_replica(batch: Batch, number: tf.Tensor, rates: Any, requests: Scalars) -> Outcome:
         # Outside of what XLA compiles, which would return other random numbers.
         random = _randomness(gan, number, batch[0].shape[0])
-        noise = gan.objective.make_noise(random, gan.networks, gan.image_shape)
-        return compiled(whole, not is_split)(batch, number, rates, requests, noise)
+        return compiled(whole, not is_split)(batch, number, rates, requests, make_noise(gan, random))
 
     return make_train_function(strategy, on_replica, gan.global_batch_size)
 
@@ -269,6 +282,70 @@ def _to_float(images: tf.Tensor) -> tf.Tensor:
 
 def _randomness(gan: GAN, step: tf.Tensor | int, shard_size: int) -> StepRandomness:
     return StepRandomness(gan.optimization.seed, tf.cast(step, tf.int64), gan.global_batch_size, shard_size)
+
+
+def make_noise(gan: GAN, random: StepRandomness) -> Noise:
+    """Return the random numbers of a training step, except for dropout."""
+    settings, pairs, columns = gan.objective.settings, len(gan.objective.adversaries), {}
+    if settings.pool_size:
+        columns.update(dict.fromkeys(range(POOL, POOL + pairs), 2))
+    if settings.augmentations:  # of the real images of each pair of adversaries, then of the fakes
+        columns.update(dict.fromkeys(range(AUGMENTATION, AUGMENTATION + 2 * pairs), RANDOM_NUMBERS))
+    if settings.penalizes_gradients:
+        columns.update(dict.fromkeys(range(INTERPOLATION, INTERPOLATION + pairs), 1))
+    noise = {purpose: random.shard(random.uniform(purpose, count)) for purpose, count in columns.items()}
+    return {**noise, **gan.objective.make_noise(random, gan.networks, gan.image_shape)}
+
+
+def _adversarial_losses(
+    gan: GAN, generated: Generated, noise: Noise | None = None, shown: Sequence[tf.Tensor] | None = None
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    """Return the adversarial losses of the generators, and the losses of the discriminators with their penalties.
+
+    Without noise, as in validation, there are neither augmentations nor penalties. The discriminators learn from the
+    translations `shown`, by default from the fakes themselves.
+    """
+    settings, pairs, training = gan.objective.settings, gan.objective.adversaries, noise is not None
+    networks, share, of_generators, of_discriminators = gan.networks, gan.objective.adversarial_weight, {}, {}
+
+    def augment(images: tf.Tensor, number: int) -> tf.Tensor:
+        random = (noise or {}).get(AUGMENTATION + number)
+        return images if random is None else diffaugment(images, settings.augmentations, random)
+
+    for i, pair in enumerate(pairs):
+        discriminator = networks.discriminators[f"D_{pair.domain}"]
+        real, fake = augment(generated.reals[i], i), augment(generated.fakes[i], len(pairs) + i)
+        seen = augment(shown[i], len(pairs) + i) if shown else fake
+        real_logits, seen_logits = networks.apply_to_two(discriminator, real, seen, training)
+        # Without a pool, both losses share the logits of the fakes.
+        fake_logits = discriminator(fake, training=training) if shown else seen_logits
+        loss = settings.generator_loss(fake_logits)
+        of_generators[f"loss_{pair.generator}/loss"] = loss if share == 1.0 else share * loss
+        of_discriminators[f"loss_{pair.domain}/loss"] = settings.discriminator_loss(real_logits, seen_logits)
+        if noise is not None and settings.has_penalty:
+            penalty = _penalty(gan, discriminator, real, seen, noise.get(INTERPOLATION + i))
+            of_discriminators[f"loss_{pair.domain}/penalty"] = penalty
+    return of_generators, of_discriminators
+
+
+def _penalty(
+    gan: GAN, discriminator: losses.Discriminator, real: tf.Tensor, fake: tf.Tensor, position: tf.Tensor | None
+) -> tf.Tensor:
+    """Return the gradient penalty, [N]; `position` [N, 1] is only for WGAN-GP."""
+    settings, scale, terms = gan.objective.settings, FLOAT16_GRADIENT_SCALE if gan.uses_loss_scale else 1.0, []
+    if position is not None:
+        penalty = losses.gradient_penalty(discriminator, real, fake, position[:, 0], scale)
+        terms.append(0.5 * settings.lambda_gp * penalty)
+    if settings.r1:
+        terms.append(0.5 * settings.r1 * losses.squared_gradient_norm(discriminator, real, scale))
+    return tf.add_n(terms)
+
+
+def _paired_losses(gan: GAN, generated: Generated, is_pair: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return the mean absolute error of each generator, 0 where the images are not a pair. [N] each."""
+    factor = gan.objective.settings.lambda_paired * is_pair
+    pairs = zip(gan.objective.adversaries, generated.reals, generated.fakes)
+    return {f"loss_{pair.generator}/paired": factor * losses.mae(real, fake) for pair, real, fake in pairs}
 
 
 def _query_pools(
@@ -292,16 +369,38 @@ def _gradients(
 
 
 def _weight_decay(
-    gan: GAN,
-    weight: tf.Tensor,
-    networks: Mapping[str, tf.keras.Model],
-    heads: Mapping[str, tf.keras.Model] | None = None,
+    gan: GAN, networks: Mapping[str, tf.keras.Model], heads: Mapping[str, tf.keras.Model] | None = None
 ) -> dict[str, tf.Tensor]:
-    """Return the weight decay of each network by name: this replica's share of factor / 2 x sum of squared kernels."""
-    losses, factor = {}, gan.optimization.weight_decay
+    """Return the weight decay of each network by name: factor / 2 x sum of squared kernels, the same for any sample."""
+    decay, factor = {}, gan.optimization.weight_decay
     for name, network in networks.items() if factor else ():
         trained = [network, *(each for of, each in (heads or {}).items() if of == name)]
         kernels = [each for part in trained for each in part.trainable_variables if len(each.shape) > 1]
-        share = factor * gan.objective.mean(weight, tf.ones_like(weight))
-        losses[f"loss_{name[-1]}/weight_decay"] = share * tf.add_n([tf.nn.l2_loss(kernel) for kernel in kernels])
-    return losses
+        decay[f"loss_{name[-1]}/weight_decay"] = factor * tf.add_n([tf.nn.l2_loss(kernel) for kernel in kernels])
+    return decay
+
+
+def _means(gan: GAN, terms: Mapping[str, tf.Tensor], weight: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return this replica's shares of the weighted means of values per sample, [N], over the global batch."""
+    return {name: losses.reduce_mean(weight * term, gan.global_batch_size) for name, term in terms.items()}
+
+
+def _collect(gan: GAN, parts: Mapping[str, tf.Tensor], weight: tf.Tensor, split: str) -> Scalars:
+    """Return all losses of "train" or "test" by name, with the totals of the networks and `SAMPLES`.
+
+    Raises:
+        ValueError: A loss has no name in `metric_names`, so it would be trained without being logged.
+    """
+    names, metrics = gan.metric_names[split], {}
+    if unknown := set(parts) - {*names}:
+        objective = type(gan.objective).__name__
+        raise ValueError(f"losses {sorted(unknown)} of {objective}: expected only losses named in its `parts`")
+    for name in names:
+        network, part = name.split("/", 1)
+        if part == "total":
+            terms = [parts[other] for other in names if other in parts and other.startswith(f"{network}/")]
+            # Not a chain of additions: TensorFlow fuses it into one operation that adds in the order of arrival.
+            metrics[name] = tf.reduce_sum(tf.stack(terms))
+        elif name in parts:
+            metrics[name] = parts[name]
+    return {**metrics, **_means(gan, {SAMPLES: tf.ones_like(weight)}, weight)}

@@ -43,7 +43,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     values.add_argument("--xla", nargs="+", choices=("off", "on"), default=["off"], help="default: off")
     values.add_argument("--replicas", type=int, nargs="+", help="devices (default: 1; --scaling: 1 2 3)")
     values.add_argument("--steps_per_call", type=int, nargs="+", default=[1], help="times stay per step (default: 1)")
-    values.add_argument("--objective", nargs="+", default=["cyclegan"], help="default: cyclegan")
+    values.add_argument("--objective", nargs="+", default=["cyclegan"], help="hdce is cut with --nce hdce")
     values.add_argument("--variant", nargs="+", choices=("keras", "paper"), default=["keras"], help="default: keras")
     group = parser.add_argument_group("how")
     group.add_argument("--filters", type=int, default=64, help="default: 64")

@@ -56,6 +56,8 @@ class Setting:
         """Return the configuration of the training."""
         names = ("precision", "xla", "filters", "residual_blocks", "variant", "objective", "antialias")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if self.objective == "hdce":
+            given.update(objective="cut", nce="hdce")
         return Config.from_settings(image_size=self.size, **given)
 
 

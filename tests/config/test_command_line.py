@@ -54,7 +54,7 @@ def test_config_file_gives_the_same_training(saved):
         ("--residual_blocks 3", {"generator": "resnet_3blocks"}),
         ("--generator unet_256", {"generator": "unet_256"}),
         ("--variant paper", {"norm_affine": "no", "epsilon": 1e-8}),
-        ("--objective cut", {"pool_size": 0}),
+        ("--objective cut", {"pool_size": 0, "norm_affine": "no"}),
         ("--dataset stripes", {"image_size": 256, "filters": 64, "residual_blocks": 9, "lr": 2e-4, "load_size": 256}),
     ],
 )
@@ -158,5 +158,8 @@ def test_types_of_arguments():
     for text in ("", "0", "-1", "1.5", "1e3", "1٣"):
         with pytest.raises(argparse.ArgumentTypeError, match="expected a whole number of at least 1"):
             count(text)
-    given = ["--value_range_x", "-1000:2000", "-.5:5", "-5", "--size", "a:b"]
-    assert protect_ranges(given) == ["--value_range_x", " -1000:2000", " -.5:5", "-5", "--size", "a:b"]
+    given = ["--value_range_x", "-1000:2000", "-.5:5", "-5", "-3.4e+38", "--size", "a:b"]
+    assert protect_ranges(given) == ["--value_range_x", " -1000:2000", " -.5:5", "-5", " -3.4e+38", "--size", "a:b"]
+    assert [parse_args(["--nodata", text]).data.nodata for text in ("-9999", "-3.4e38")] == [-9999, -3.4e38]
+    with pytest.raises(UserError, match="--nodata nan: expected a finite number"):
+        parse_args(["--nodata", "nan"])

@@ -114,6 +114,28 @@ def test_series_of_dicom_and_float_tiff(tmp_path, cache):
         load(tmp_path, **{**settings, "value_range_x": None})
 
 
+@pytest.mark.parametrize("kind, nodata", [(np.float32, -3.4028235e38), (np.int16, -9999), (np.uint16, 0)])
+def test_pixels_without_data_do_not_count_and_become_lo(tmp_path, kind, nodata):
+    values = np.random.default_rng(0).uniform(100, 200, (16, 20)).astype(kind)
+    values[4:] = kind(nodata)  # GDAL's text has 17 digits
+    for split, tags in (("trainA", [(42113, "s", 0, f"{nodata:.17g}", True)]), ("trainB", [])):
+        (tmp_path / split).mkdir()
+        for i in range(3):
+            tifffile.imwrite(tmp_path / split / f"{i}.tif", values, extratags=tags)
+    settings = {**AS_THEY_ARE, "channels_y": 1, "value_range_x": "auto"}
+    domains = load(tmp_path, value_range_y="100:200", nodata=float(nodata), **settings)
+    low, high = map(float, domains.value_ranges["value_range_x"].split(":"))
+    assert 100 <= low < 110 and 190 < high <= 200
+    for images in (domains.train_x, domains.train_y):
+        assert (images[0][4:] == 0).all() and images[0][:4].mean() > 20_000
+    if kind is np.float32:
+        for path in tmp_path.glob("train?/*.tif"):
+            tifffile.imwrite(path, np.where(values < 0, np.nan, values))
+        assert load(tmp_path, value_range_y="100:200", **settings).value_ranges == domains.value_ranges
+        tifffile.imwrite(tmp_path / "trainB" / "0.tif", np.full((16, 20), np.nan, kind))
+        assert (load(tmp_path, value_range_y="100:200", **settings).train_y[0] == 0).all()
+
+
 def test_comparison_images_are_read_with_the_range(camera):
     data = Config.from_settings(
         dataset=str(camera), value_range_x="0:4095", image_size=16, load_size=16, channels_x=1
@@ -131,5 +153,5 @@ def test_auto_can_leave_out_unreadable_images(camera):
     with pytest.raises(UserError, match="1 of 5 images cannot be used"):
         value_ranges.measure_ranges(data, sources, False)
     assert value_ranges.measure_ranges(data, sources, False, skip_unreadable=True) == expected
-    with pytest.raises(UserError, match="--value_range_x auto: no image of trainA can be read; expected readable ones"):
+    with pytest.raises(UserError, match="--value_range_x auto: no image of trainA can be read and has data"):
         value_ranges.measure_ranges(data, {"trainA": sources["trainA"][-1:]}, False, skip_unreadable=True)

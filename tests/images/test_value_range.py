@@ -51,8 +51,8 @@ def test_values_of_a_range_become_levels_by_hand():
     values = np.array([-2000, -1000, 0, 500, 2000, 3000], np.int16)
     assert to_levels(values, (-1000, 2000)).tolist() == [0, 0, 21845, 32768, 65535, 65535]
     assert to_levels(np.float32([0.25, np.inf, -np.inf]), (0, 1)).tolist() == [16384, 65535, 0]
-    with pytest.raises(ValueError, match="not numbers"):
-        to_levels(np.float32([0, np.nan]), (0, 1))
+    assert to_levels(np.float32([1, np.nan, -9999]), (0, 1)).tolist() == [65535, 0, 0]
+    assert to_levels(np.float32([1, np.nan, 0.7, 0.5]), (0, 1), nodata=0.7).tolist() == [65535, 0, 0, 32768]
 
 
 @pytest.mark.parametrize("value_range", [(0, 4095), (-1024, 3071), (-32768, 32767), (12.3, 3981.4), (0, 200)])

@@ -108,6 +108,49 @@ def test_pillow_images_keep_what_pillow_can_hold(tmp_path):
         assert np.abs(np.asarray(found, np.float32).reshape(values.shape) - values).max() < most
 
 
+@pytest.mark.parametrize("kind, nodata", [(np.float32, -9999.5), (np.float32, np.nan), (np.int16, -32768)])
+def test_pixels_without_data_have_none_again(tmp_path, kind, nodata):
+    values = np.random.default_rng(0).uniform(0, 100, (16, 20)).astype(kind)
+    values[:, :5] = nodata
+    tag = [(42113, "s", 0, f"{nodata:.17g}", True)]
+    tifffile.imwrite(tmp_path / "tagged.tif", values, extratags=tag)
+    tifffile.imwrite(tmp_path / "plain.tif", values)
+    run = SameImage(value_range_x="0:100", value_range_y="0:200")
+    translate(run, tmp_path / "tagged.tif", tmp_path / "a.tif", strip_metadata=True)
+    translate(run, tmp_path / "plain.tif", tmp_path / "b.tif", nodata=nodata)
+    translate(
+        SameImage(nodata=None if nodata != nodata else nodata, **both("0:100")),
+        tmp_path / "plain.tif",
+        tmp_path / "c.tif",
+    )
+    for name, factor in (("a.tif", 2), ("b.tif", 2), ("c.tif", 1)):
+        with tifffile.TiffFile(tmp_path / name) as file:
+            found, text = file.asarray(), file.pages[0].tags.valueof(42113)
+        np.testing.assert_array_equal(float(text), nodata)
+        np.testing.assert_array_equal(found[:, :5], values[:, :5].astype(np.float32))
+        np.testing.assert_allclose(found[:, 5:], values[:, 5:] * factor, atol=0.01)
+    image = np.asarray(run.x2y(tmp_path / "tagged.tif", size=(40, 32)))
+    np.testing.assert_array_equal(image[:, :9], np.float32(nodata))
+    translate(run, tmp_path / "tagged.tif", tmp_path / "d.tif", size=(40, 32))
+    np.testing.assert_array_equal(
+        np.isin(tifffile.imread(tmp_path / "d.tif"), image[:1, :1]), np.isin(image, image[:1, :1])
+    )
+
+
+def test_images_of_8_bits_keep_their_pixels_without_data(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 250, (16, 20, 3), np.uint8)
+    pixels[:4], pixels[8, 8, 0] = 255, 255  # one channel alone is no pixel without data
+    tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="rgb", extratags=[(42113, "s", 0, "255", True)])
+    model = SameImage(3)
+    model.generators["x2y"] = tf.keras.Sequential([tf.keras.layers.Rescaling(-1.0)])
+    translate(model, tmp_path / "a.tif", tmp_path / "b.tif")
+    found = tifffile.imread(tmp_path / "b.tif")
+    assert (found[:4] == 255).all()
+    np.testing.assert_array_equal(found[4:], 255 - pixels[4:])
+    translate(SameImage(3, value_range_y="-5:1000"), tmp_path / "a.tif", tmp_path / "c.tif")
+    assert (tifffile.imread(tmp_path / "c.tif")[:4] == 255).all()
+
+
 def test_formats_that_cannot_hold_the_values_are_refused(folder):
     for text, format in (("0:4095", "jpeg"), ("-5:4095", "png"), ("0:1", "png")):
         with pytest.raises(UserError, match=f"don't fit into {format}; expected --format tiff"):

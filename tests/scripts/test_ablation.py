@@ -1,6 +1,8 @@
 """Train, score and tabulate as scripts/ablation.py does, with fakes of train.py and the scoring."""
 
+import argparse
 import json
+import shlex
 
 import pytest
 
@@ -9,19 +11,13 @@ from cyclegan.errors import TrainingError, UserError
 from scripts import ablation
 
 TRAIN = """
-import pathlib, signal, sys, time
+import pathlib, sys
 flags = sys.argv[1:]
 run = pathlib.Path(flags[flags.index("--output_dir") + 1])
-def stop(*_):
-    for name in ("epoch_0002-1", *["best-x2y-2"] * ("--evaluate_every" in flags)):
-        (run / "checkpoints" / name).mkdir(parents=True)
-    sys.exit(143)
-signal.signal(signal.SIGTERM, stop)
 if "hinge" in flags:
     sys.exit("--adversarial: not today")
-if flags[len(flags) - flags[::-1].index("--verbose")] == "1":
-    print("Epoch 001/100", flush=True)
-time.sleep(60)
+for name in ("epoch_0002-1", *["best-x2y-2"] * ("--evaluate_every" in flags)):
+    (run / "checkpoints" / name).mkdir(parents=True)
 """
 SCORE = """
 import json, pathlib, sys
@@ -40,6 +36,9 @@ def output(tmp_path, monkeypatch):
     for name, text in (("TRAIN", TRAIN), ("SCORE", SCORE)):
         (tmp_path / f"{name}.py").write_text(text)
         monkeypatch.setattr(ablation, name, tmp_path / f"{name}.py")
+    (tmp_path / "out").mkdir()
+    seconds = {setting: 0.06 * (1 + (setting == "no pool")) for setting in ablation.SETTINGS}
+    (tmp_path / "out" / "seconds.json").write_text(json.dumps(seconds))
     return tmp_path / "out"
 
 
@@ -52,8 +51,8 @@ def test_all_settings_are_accepted_and_change_the_configuration():
 
 
 def test_runs_are_trained_scored_and_kept(output, monkeypatch):
-    flags = ["--seeds", "2", "--minutes", "0.002", "--settings", "default", "no pool", "--output", str(output)]
-    results = ablation.main([*flags, "--", "--batch_size", "2", "--verbose", "0"])
+    flags = ["--seeds", "2", "--minutes", "0.1", "--settings", "default", "no pool", "--output", str(output)]
+    results = ablation.main([*flags, "--", "--batch_size", "2"])
     assert [(run["setting"], run["seed"], run["step"]) for run in results] == [
         ("default", 0, 10), ("no pool", 0, 10), ("default", 1, 11), ("no pool", 1, 11)
     ]  # fmt: skip
@@ -63,21 +62,32 @@ def test_runs_are_trained_scored_and_kept(output, monkeypatch):
         "| default | `` | 2 | 10 | 0.05 ± 0.07 | 50.00 ± 0.00 |",
         "| no pool | `--pool_size 0` | 2 | 10 | **10.05 ± 0.07** | 50.00 ± 0.00 |",
     ]
-    monkeypatch.setattr(ablation, "train_for", None)  # finished runs are not trained again
-    assert ablation.main([*flags, "--", "--batch_size", "2", "--verbose", "0"]) == results
-    with pytest.raises(UserError, match="holds runs with flags '--batch_size 2 --verbose 0'; expected ''"):
+    assert [run["command"].split("--epoch_size ")[1].split()[0] for run in results[:2]] == ["20", "10"]  # equal times
+    monkeypatch.setattr(ablation, "train_and_score", None)  # finished runs are not trained again
+    assert ablation.main([*flags, "--", "--batch_size", "2"]) == results
+    with pytest.raises(UserError, match="holds runs with flags '--batch_size 2'; expected ''"):
         ablation.main(flags)
 
 
 def test_the_best_checkpoint_of_a_direction_is_scored_beside_the_last(output):
-    flags = ["--seeds", "1", "--minutes", "0.002", "--settings", "no pool", "--output", str(output)]
+    flags = ["--seeds", "1", "--minutes", "0.1", "--settings", "no pool", "--output", str(output)]
     (run,) = ablation.main([*flags, "--", "--evaluate_every", "1"])
     assert run["scores"] == {"X -> Y": {"MAE": 10.0}, "Y -> X": {"pixels": 50}, "X -> Y, best KID": {"MAE": 1}}
 
 
 def test_a_failed_run_does_not_stop_the_others(output):
-    flags = ["--seeds", "1", "--minutes", "0.002", "--settings", "hinge", "paired share 0.1", "--output", str(output)]
+    flags = ["--seeds", "1", "--minutes", "0.1", "--settings", "hinge", "paired share 0.1", "--output", str(output)]
     with pytest.raises(TrainingError, match="1 of 2 runs failed: .* ended with code 1: --adversarial: not today"):
         ablation.main(flags)
     (saved,) = map(json.loads, (output / "runs.jsonl").read_text().splitlines())
     assert saved["setting"] == "paired share 0.1"
+
+
+def test_steps_are_timed_beside_the_baseline(tmp_path):
+    flags = shlex.split("--image_size 32 --filters 4 --residual_blocks 1 --discriminator_layers 1")
+    arguments = argparse.Namespace(settings=["no identity"], flags=flags, dataset="stripes")
+    file = tmp_path / "seconds.json"
+    file.write_text('{"default": 2.0}')
+    seconds = ablation.seconds_per_step(file, arguments)
+    assert seconds["default"] == 2.0 and seconds["no identity"] > 0
+    assert json.loads(file.read_text()) == seconds

@@ -174,6 +174,7 @@ def test_ema_weights_follow_and_are_in_use(make_images):
         ({"discriminator_steps": 3}, "001001", "111111"),
         ({"generator_steps": 2}, "111111", "010101"),
         ({"generator_steps": 3, "discriminator_steps": 2}, "111111", "011011"),
+        ({"discriminator_steps": 2, "discriminator_warmup": 3}, "000101", "111111"),
     ],
 )
 def test_turns_take_the_last_steps_of_each_round(options, generators, discriminators):
