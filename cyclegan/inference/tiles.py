@@ -21,7 +21,7 @@ from cyclegan.images.value_range import from_float, to_float
 TILE = 1536  # default side in pixels of the largest square that is translated at once
 MIN_TILE = 512
 TOLERANCE = 0.05  # of the statistics, after which another pass changes almost nothing; see `_change`
-EPSILON = 1e-5  # of variances that are compared
+EPSILON = 1e-5  # of variances that are compared, as in `call_with_moments`
 
 Moments = Sequence[np.ndarray]  # of each instance normalization: [mean, variance] or [shift, ratio], [2, C]
 
@@ -141,9 +141,9 @@ class _TiledImage:
         return np.pad(small, paddings, "reflect")[None]
 
     def translate(self, moments: Moments) -> Iterator[tuple[np.ndarray, np.dtype]]:
-        """Translate all tiles with given moments.
+        """Translate all tiles with given moments; yield rows from top to bottom, float32, and the type of the image.
 
-        Yields rows from top to bottom, float32, and the type of the image; and assigns `measured`.
+        At the end, `measured` has the moments of the whole image.
         """
         network, (height, width), (above, before) = self._network, self._size, self._offsets
         given = _as_float32(moments)
@@ -161,7 +161,7 @@ class _TiledImage:
                 for each, (mean, variance) in zip(sums, (np.asarray(one)[:2].astype(np.float64) for one in measured)):
                     each += (last - first) * (columns[1] - columns[0]) * np.stack([mean, variance + mean**2])
             done = next((start for start, *_ in self._spans[0] if start > top), bottom) - top
-            waiting = total[done:]
+            waiting = total[done:].copy()  # frees the rest
             rows = slice(max(above - top, 0), max(min(above + height - top, done), 0))
             yield total[rows, before : before + width], band.dtype
         means = [each / (len(self._indices[0]) * len(self._indices[1])) for each in sums]
