@@ -54,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         skip_existing=arguments.skip_existing,
         strip_metadata=arguments.strip_metadata,
         nodata=arguments.nodata,
+        masks=arguments.masks,
     )
     speed = f"{report.done / report.seconds:.3g} images/s"
     logger.info(
@@ -99,6 +100,11 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--skip_existing", action="store_true", help="leave existing files and translate the others, as after a stop"
     )
     parser.add_argument("--strip_metadata", action="store_true", help="write files without EXIF, XMP and place")
+    parser.add_argument(
+        "--masks",
+        metavar="DIR",
+        help="folder with a mask of each image's name; where it is black, the translation is the original",
+    )
     parser.add_argument(
         "--nodata",
         type=float,

@@ -139,6 +139,38 @@ def find_pairs(x: ImageFiles, y: ImageFiles) -> np.ndarray:
     return pairs
 
 
+def find_masks(folder: str | os.PathLike[str], names: Sequence[str]) -> list[str | None]:
+    """Return the path of the mask of each image, `None` without one.
+
+    A mask has the path of its image below trainA and the like, except for the extension. It may also lie in a subfolder
+    of the split, such as trainA, which then comes first.
+
+    Args:
+        folder: Folder of the masks.
+        names: Paths of the images, each beginning with the split or another folder.
+
+    Raises:
+        UserError: Two masks have the same name, or one mask belongs to several images.
+    """
+    masks: dict[str, str] = {}
+    for name in find_images(folder):
+        if (known := masks.setdefault(stem(name), name)) != name:
+            raise UserError(f"{folder}: {printable(known)} and {printable(name)} have the same name; expected one mask")
+    found: list[str | None] = []
+    images: dict[str, str] = {}
+    for name in names:
+        split, _, below = name.partition(os.sep)
+        mask = masks.get(stem(os.path.join(split, below))) or masks.get(stem(below))
+        if mask and images.setdefault(mask, name) != name:
+            both = f"{printable(images[mask])} and {printable(name)}"
+            raise UserError(
+                f"{printable(os.path.join(folder, mask))} is the mask of {both}; expected a mask for each: put them"
+                f" into subfolders of {folder} with the names of the images' folders"
+            )
+        found.append(mask and os.path.join(folder, mask))
+    return found
+
+
 def is_image(path: str) -> bool:
     """Return whether a file has the extension of an image, or has no extension and contains DICOM data."""
     name = os.path.basename(path)

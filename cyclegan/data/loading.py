@@ -53,6 +53,8 @@ class ImageFiles:
     names: Sequence[str] = ()
     keep: bool = False  # decoded images in memory
     nodata: float | None = None  # value of pixels without data, in files that name none
+    is_mask: bool = False  # whether images are decoded by `reader.decode_mask`
+    masks: ImageFiles | None = None  # of these images, with their sizes
 
     def __post_init__(self) -> None:
         self.failure: str | None = None
@@ -83,16 +85,23 @@ class ImageFiles:
             self.failure = self.failure or text
             raise TrainingError(text) from error
 
+    def resized(self, sizes: np.ndarray) -> ImageFiles:
+        """Return the same images, and masks, in other heights and widths: int [N, 2]."""
+        return dataclasses.replace(self, sizes=sizes, masks=self.masks and self.masks.resized(sizes))
+
     def load(self, index: int) -> np.ndarray:
         """Return an image, decoded and resized; raise `UnreadableImageError` if it cannot be decoded."""
         if index in self._kept:
             return self._kept[index]
         with naming_image(self.sources[index], self.split, index):
-            image = reader.decode(self.sources[index], self.channels, self.dtype, self.value_range, self.nodata)
+            if self.is_mask:
+                image = reader.decode_mask(self.sources[index])
+            else:
+                image = reader.decode(self.sources[index], self.channels, self.dtype, self.value_range, self.nodata)
             height, width, _ = image.shape
             if (height, width) != (self.facts["height"][index], self.facts["width"][index]):
                 raise ValueError(f"it has {width} x {height} pixels, but had another size when training started")
-            image = geometry.resize(image, tuple(self.sizes[index]))
+            image = geometry.resize(image, tuple(self.sizes[index]), self.is_mask)
         if self.keep:
             self._kept[index] = image
         return image

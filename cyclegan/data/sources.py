@@ -57,7 +57,9 @@ class Domains:
     def fingerprint(self) -> dict[str, str]:
         """Return texts that identify the dataset, whatever its folder is; see `RunDirectory.check_data`."""
         counts, lengths = {}, {}
-        for split, part in zip(SPLITS, (self.train_x, self.train_y, self.test_x, self.test_y)):
+        images = (self.train_x, self.train_y, self.test_x, self.test_y)
+        masks = [part and part.masks for part in images]
+        for split, part in zip((*SPLITS, *(f"masks of {split}" for split in SPLITS)), (*images, *masks)):
             if part is not None:
                 names = "\0".join(part.names).encode(errors="surrogateescape")
                 counts[split] = f"{len(part)} images ({zlib.crc32(names):08x})"
@@ -107,6 +109,7 @@ def load_domains(
         )
         for split in splits
     }
+    masked = _add_masks(data, files, bars)
     size = geometry.final_size(
         data,
         np.concatenate([loading.sizes_of(part.facts) for part in files.values()]),
@@ -120,7 +123,8 @@ def load_domains(
         for name, text in find_narrow(data, sources, deep)
     ]
     in_decay = _uncropped(data, multiple, files)
-    decoded = _decode(data, {**files, **in_decay}, local_workers, bars)
+    masks = {f"masks of {split}": part.masks for split, part in {**files, **in_decay}.items() if part.masks}
+    decoded = _decode(data, {**files, **in_decay, **masks}, local_workers, bars)
     return Domains(
         files.get("trainA"),
         files.get("trainB"),
@@ -128,7 +132,7 @@ def load_domains(
         files["testB"],
         (in_decay["trainA in decay"], in_decay["trainB in decay"]) if in_decay else None,
         size,
-        (*notes, *paired, *measured, *narrow, *decoded),
+        (*notes, *paired, *masked, *measured, *narrow, *decoded),
         {name: getattr(data, name) for name in RANGES.values()},
         pairs,
     )
@@ -199,12 +203,54 @@ def _uncropped(data: DataConfig, multiple: int, files: Mapping[str, ImageFiles])
         return {}
     small = dataclasses.replace(data, load_size=side)
     return {
-        f"{split} in decay": dataclasses.replace(
-            part, sizes=geometry.resized_sizes(small, multiple, loading.sizes_of(part.facts), training=True)
+        f"{split} in decay": part.resized(
+            geometry.resized_sizes(small, multiple, loading.sizes_of(part.facts), training=True)
         )
         for split, part in files.items()
         if split.startswith("train")
     }
+
+
+def _add_masks(data: DataConfig, files: Mapping[str, ImageFiles], bars: bool) -> Sequence[str]:
+    """Give the images of a folder with maskA or maskB their masks; return remarks for the user."""
+    notes = []
+    for domain in "AB" if not (data.is_embedded or data.is_tfds) else "":
+        folder = pathlib.Path(data.dataset).expanduser() / f"mask{domain}"
+        if not folder.is_dir():
+            continue
+        if not data.same_channels:
+            raise UserError(
+                f"{folder}: outside of masks, images stay as they are; expected --channels_x equal to --channels_y"
+            )
+        of_domain = {split: part for split, part in files.items() if split.endswith(domain)}
+        names = [name for part in of_domain.values() for name in part.names]
+        found = folder_source.find_masks(folder, names)
+        masks = [mask for mask in found if mask]
+        if missing := [printable(name) for name, mask in zip(names, found) if not mask]:
+            more = ", ..." * (len(missing) > loading.MAX_NAMED)
+            raise UserError(
+                f"{folder}: no mask for {len(missing)} of {len(names)} images; expected an image of the same name for"
+                f" each of them: {', '.join(missing[: loading.MAX_NAMED])}{more}"
+            )
+        for split, part in of_domain.items():
+            paths, masks = masks[: len(part)], masks[len(part) :]
+            part.masks = _load_masks(folder, split, part, paths, bars)
+        notes.append(f"Masks: {folder} has one for each of {len(names)} images; the networks change nothing outside")
+    return notes
+
+
+def _load_masks(folder: pathlib.Path, split: str, images: ImageFiles, paths: Sequence[str], bars: bool) -> ImageFiles:
+    """Return the masks of some images; raise `UserError` if they cannot be used or have other sizes."""
+    title = f"masks of {split}"
+    facts = loading.check_files({title: paths}, {title: 1}, bars, ranged=[title])[title]
+    sizes, expected = loading.sizes_of(facts), loading.sizes_of(images.facts)
+    for i in np.flatnonzero((sizes != expected).any(axis=1)):
+        raise UserError(
+            f"{printable(paths[i])} has {geometry.format_size(sizes[i])}; expected {geometry.format_size(expected[i])},"
+            f" as its image {printable(images.names[i])} has"
+        )
+    names = [os.path.relpath(path, folder) for path in paths]
+    return ImageFiles(title, paths, facts, images.sizes, channels=1, names=names, is_mask=True)
 
 
 def _find_pairs(data: DataConfig, files: Mapping[str, ImageFiles]) -> tuple[np.ndarray | None, Sequence[str]]:

@@ -22,7 +22,8 @@ class UnpairedDataset:
     `UnpairedSampler` defines the pairs of an epoch. All batches are full: images of weight 0 fill the last one.
 
     Args:
-        x: Images of domain X: uint8 or uint16 [N, h, w, C]. Heights and widths may differ between images.
+        x: Images of domain X: uint8 or uint16 [N, h, w, C]. Heights and widths may differ between images. They may have
+            an attribute `masks`, uint8 [N, h, w, 1] of the same sizes.
         y: Images of domain Y.
         global_batch_size: Pairs per step, over all replicas.
         size: (height, width) of the batches in pixels.
@@ -71,9 +72,16 @@ class UnpairedDataset:
         return self.sampler.partners is not None
 
     @property
+    def has_masks(self) -> bool:
+        """Whether batches have two more arrays, the masks of x and of y."""
+        return any(getattr(domain, "masks", None) is not None for domain in self.domains)
+
+    @property
     def failure(self) -> str | None:
         """Reason why an image could not be read; `None` if all could."""
-        return next(filter(None, (getattr(domain, "failure", None) for domain in (*self.domains, *self._later))), None)
+        images = (*self.domains, *self._later)
+        masks = [getattr(each, "masks", None) for each in images]
+        return next(filter(None, (getattr(each, "failure", None) for each in (*images, *masks))), None)
 
     def steps_left(self, position: int) -> int:
         """Return the number of steps that remain in an epoch after `position` pairs."""
@@ -85,8 +93,20 @@ class UnpairedDataset:
 
     def image(self, domain: str, epoch: int, position: int, reshuffles: int = 0) -> np.ndarray:
         """Return the augmented image of a domain ("X" or "Y") in a pair of an epoch: [height, width, C]."""
-        domains = self._later if epoch >= self._first_later else self.domains
-        image = domains["XY".index(domain)][self.sampler.image_index(domain, epoch, position, reshuffles)]
+        return self._augmented(self._images(domain, epoch), domain, epoch, position, reshuffles)
+
+    def mask(self, domain: str, epoch: int, position: int, reshuffles: int = 0) -> np.ndarray:
+        """Return the mask of `image`, with its crop and flip: uint8 [height, width, 1]; all ones without masks."""
+        masks = getattr(self._images(domain, epoch), "masks", None)
+        if masks is None:
+            return np.ones((*self.size, 1), np.uint8)
+        return self._augmented(masks, domain, epoch, position, reshuffles)
+
+    def _images(self, domain: str, epoch: int) -> ImageArray:
+        return (self._later if epoch >= self._first_later else self.domains)["XY".index(domain)]
+
+    def _augmented(self, images: ImageArray, domain: str, epoch: int, position: int, reshuffles: int) -> np.ndarray:
+        image = images[self.sampler.image_index(domain, epoch, position, reshuffles)]
         height, width = self.size
         rows, columns = image.shape[0] - height, image.shape[1] - width  # room for the crop to move
         if self.sampler.seed is None:
@@ -122,11 +142,14 @@ class UnpairedDataset:
         Returns:
             Images of X and of Y, [steps_per_call, N, height, width, C], and their weights, float32 [steps_per_call, N],
             with N pairs per replica. A weight is 1, or 0 for padding. Entries after the first `steps` are zeros. With
-            partners, a fourth array is 1 where the images of a sample are partners, float32 [steps_per_call, N].
+            partners, the next array is 1 where the images of a sample are partners, float32 [steps_per_call, N]. With
+            masks, the last two arrays are the masks of X and of Y, uint8 [steps_per_call, N, height, width, 1]: 1
+            inside, 0 outside.
         """
         share = self.global_batch_size // replicas
         shape = (self.steps_per_call, share, *self.size)
         x, y = (np.zeros((*shape, domain.shape[3]), domain.dtype) for domain in self.domains)
+        masks = [np.zeros((*shape, 1), np.uint8) for _ in "XY" * self.has_masks]
         weight, is_pair = (np.zeros((self.steps_per_call, share), np.float32) for _ in range(2))
         for step, sample in np.ndindex(steps, share):
             at = position + step * self.global_batch_size + replica * share + sample
@@ -134,8 +157,10 @@ class UnpairedDataset:
             pair = at % self.epoch_size  # padding repeats the first pairs
             x[step, sample] = self.image("X", epoch, pair, reshuffles)
             y[step, sample] = self.image("Y", epoch, pair, reshuffles)
+            for domain, mask in zip("XY", masks):
+                mask[step, sample] = self.mask(domain, epoch, pair, reshuffles)
             is_pair[step, sample] = self.sampler.is_pair(epoch, pair, reshuffles)
-        return (x, y, weight, is_pair) if self.has_pairs else (x, y, weight)
+        return (x, y, weight, *([is_pair] if self.has_pairs else []), *masks)
 
     def tf_dataset(
         self,
@@ -152,9 +177,12 @@ class UnpairedDataset:
         """
         local = range(replicas) if local_replicas is None else local_replicas
         per_sample = 2 if self.has_pairs else 1  # arrays of a number per sample
-        dtypes = (*(tf.as_dtype(domain.dtype) for domain in self.domains), *per_sample * [tf.float32])
+        masks = 2 if self.has_masks else 0
+        images = [tf.as_dtype(domain.dtype) for domain in self.domains]
+        dtypes = (*images, *per_sample * [tf.float32], *masks * [tf.uint8])
         steps = (self.steps_per_call, self.global_batch_size // replicas)
-        shapes = (*((*steps, *self.size, domain.shape[3]) for domain in self.domains), *per_sample * [steps])
+        sized = (*steps, *self.size)
+        shapes = (*((*sized, each.shape[3]) for each in self.domains), *per_sample * [steps], *masks * [(*sized, 1)])
 
         def read(index: np.int64) -> tuple[np.ndarray, ...]:
             number, replica = divmod(int(index), len(local))

@@ -89,22 +89,29 @@ class Evaluator:
         Raises:
             TrainingError: A translation is not finite, or an image cannot be read.
         """
-        target, forward, backward = self._target[direction], self._forward[direction], self._backward.get(direction)
+        source, target = self._source[direction], self._target[direction]
+        forward, backward = self._forward[direction], self._backward.get(direction)
 
         def measure(images: tf.Tensor, indices: Sequence[int]) -> Measures:
-            fake = forward(images)
+            fake = self._translate(forward, images, source, indices)
             try:
                 rounded = from_float(fake.numpy(), target.dtype)
             except ValueError as error:
                 raise TrainingError(str(error)) from None
-            cycle = {"cycle_MAE": _difference(images, backward(fake))} if errors and backward else {}
+            cycle = {}
+            if errors and backward:
+                cycle["cycle_MAE"] = _difference(images, self._translate(backward, fake, source, indices))
             truth = errors_to_truth(rounded, self._crops(target, indices)) if self._paired else {}
             return {"features": self.extractor(to_float(rounded)), **cycle, **truth}
 
-        found = self._measure(self._source[direction], measure, " to ".join(DIRECTIONS[direction]))
+        found = self._measure(source, measure, " to ".join(DIRECTIONS[direction]))
         distances = self._distances(found.pop("features"), direction)
         if errors and self._same_channels:
-            found |= self._measure(target, lambda y, _: {"identity_MAE": _difference(y, forward(y))}, "Identity")
+
+            def measure_identity(y: tf.Tensor, indices: Sequence[int]) -> Measures:
+                return {"identity_MAE": _difference(y, self._translate(forward, y, target, indices))}
+
+            found |= self._measure(target, measure_identity, "Identity")
         return {**distances, **_means(found)}
 
     def untranslated(self, direction: str) -> dict[str, float]:
@@ -168,6 +175,13 @@ class Evaluator:
                     found[name].append(values[: len(indices)])
                 bar.update(len(indices))
         return {name: np.concatenate(parts) for name, parts in found.items()}
+
+    def _translate(
+        self, network: Callable[..., tf.Tensor], batch: tf.Tensor, images: ImageArray, indices: Sequence[int]
+    ) -> tf.Tensor:
+        """Translate a batch; outside of the masks that the images may have, return the batch itself."""
+        output, masks = network(batch), getattr(images, "masks", None)
+        return output if masks is None else tf.where(self._crops(masks, indices) > 0, output, batch)
 
     def _crops(self, images: ImageArray, indices: Sequence[int]) -> np.ndarray:
         """Return the centre crops of some images, as in validation; repeat the last one to fill a batch."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 JPEG, JPEG_2000, JPEG_XL = b"\xff\xd8\xff", b"\xff\x4f\xff\x51", b"\xff\x0a"
 JPEG_XL_FILE, JPEG_2000_FILE = b"\0\0\0\x0cJXL \r\n\x87\n", b"\0\0\0\x0cjP  \r\n\x87\n"
+LOSSLESS_JPEG, JPEG_LS = 0xC3, 0xF7  # second bytes of their frame headers
 CONTENTS, JPEG_XL_HEADER_BYTES = (b"jp2c", b"jxlc", b"jxlp"), 40  # boxes; bytes that hold the size
 # Second bytes of the markers that begin a frame header in JPEG and JPEG-LS.
 FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7) if kind not in (0xC4, 0xC8, 0xCC)}
@@ -53,9 +54,11 @@ def _content(data: bytes) -> bytes:
     while kind not in CONTENTS:
         position += length
         length, kind = struct.unpack_from(">I4s", data, position)
+        start = position + 8
+        if length == 1:  # the length follows, with 8 bytes
+            length, start = struct.unpack_from(">Q", data, start)[0], start + 8
         if length < 8 and (length or kind not in CONTENTS):
-            raise ValueError("no image, or a box of more than 4 GB")
-    start = position + 8
+            raise ValueError("no image")
     if kind == b"jxlp":  # a part of the image
         start, is_last = start + 4, data[start] & 0x80
         if not is_last and length < JPEG_XL_HEADER_BYTES + 12:

@@ -14,7 +14,7 @@ import numpy as np
 
 from cyclegan.config.data import ValueRange
 from cyclegan.errors import MissingPackageError, printable
-from cyclegan.images.codestreams import JPEG, JPEG_2000, size_of
+from cyclegan.images.codestreams import JPEG, JPEG_2000, JPEG_LS, LOSSLESS_JPEG, size_of
 from cyclegan.images.image import DecodedImage, Header, ImageError, check_size, convert_bands
 from cyclegan.images.value_range import FULL_RANGE, to_values, value_type
 
@@ -23,7 +23,6 @@ DEFLATED = b"1.2.840.10008.1.2.1.99"  # a transfer syntax that unpacks to any si
 META_BYTES = 2048  # at the beginning of a file, which name its transfer syntax
 ITEM = b"\xfe\xff\x00\xe0"  # begins a piece of compressed pixels
 SLACK = 100_000  # bytes of a compressed file besides twice those of its pixels at most; more might decode to any size
-JPEG_LS = 0xF7  # second byte of its frame header
 YBR = ("YBR_FULL", "YBR_FULL_422")
 PALETTE = "PALETTE COLOR"
 BANDS = {"MONOCHROME1": 1, "MONOCHROME2": 1, PALETTE: 1, **dict.fromkeys((*YBR, "YBR_RCT", "YBR_ICT", "RGB"), 3)}
@@ -50,6 +49,7 @@ class DicomReader:
         self._frames = int(dataset.get("NumberOfFrames") or 1)
         start, length = file.tell(), file.seek(0, os.SEEK_END)
         missing = [f"no {name}" for name in ("Rows", "Columns", "BitsAllocated", "BitsStored") if not dataset.get(name)]
+        missing += ["no PixelData"] if start == length else []
         self._photometric, stored_bands = dataset.get("PhotometricInterpretation"), dataset.get("SamplesPerPixel", 1)
         if missing or BANDS.get(self._photometric) != stored_bands:
             what = (*missing, f"photometric interpretation {self._photometric} of {stored_bands} samples")[0]
@@ -167,7 +167,7 @@ def _decode(dataset: Any) -> np.ndarray:
         frame = b"".join([*fragments[:1], *more])
         found = size_of(frame)
         is_plain = BANDS[dataset.PhotometricInterpretation] == 1 or (
-            dataset.PhotometricInterpretation not in YBR and found and found.kind in (0, JPEG_LS)
+            dataset.PhotometricInterpretation not in YBR and found and found.kind in (0, LOSSLESS_JPEG, JPEG_LS)
         )
         if not found or not is_plain:  # JPEG would need a guess of its colors
             raise ImageError(f"DICOM, {dataset.file_meta.TransferSyntaxUID.name}: cannot be decoded") from None

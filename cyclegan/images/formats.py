@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 
 from cyclegan.errors import UserError
-from cyclegan.images import codec_format, dicom_format, heif_format, tiff_format
+from cyclegan.images import codec_format, dicom_format, tiff_format
 from cyclegan.images.image import DecodedImage, ImageError, ImageReader, Open, Write
 from cyclegan.images.pillow_format import pillow_functions
 from cyclegan.images.value_range import to_depth
@@ -43,7 +43,7 @@ FORMATS = {
     "webp": Format((".webp",), *pillow_functions("webp", quality=95), compressed=True, opacity=True),
     "bmp": Format((".bmp",), *pillow_functions("bmp")),
     "gif": Format((".gif",), *pillow_functions("gif"), compressed=True, opacity=True),
-    "heif": Format((".heic", ".heif"), heif_format.open_image, None, compressed=True),
+    "heif": Format((".heic", ".heif", ".hif"), codec_format.open_heic, None, compressed=True),
     "avif": Format((".avif",), *pillow_functions("avif", quality=95), compressed=True, opacity=True),
     "jpeg2000": Format(
         (".jp2", ".j2k", ".jpf", ".jpx", ".j2c", ".jpc"),
@@ -79,6 +79,7 @@ OTHERS = {
 }
 # Words of the libraries.
 CUT = ("truncated", "less than expected", "expected length", "premature", "end of file", "incomplete")
+UNKNOWN = ("unsupported", "not supported", "cannot handle")
 
 
 def format_of(name: str | os.PathLike[str]) -> str | None:
@@ -119,7 +120,10 @@ def explain(name: str, part: str) -> Iterator[None]:
     except Exception as error:  # the libraries raise almost anything for a damaged file
         if isinstance(error, OSError) and error.errno:  # of the disk
             raise
-        is_cut = isinstance(error, EOFError) or any(word in str(error).lower() for word in CUT)
+        text = str(error).lower()
+        if any(word in text for word in UNKNOWN):
+            raise ImageError(f"a {name.upper()} file of a kind that cannot be decoded") from error
+        is_cut = isinstance(error, EOFError) or any(word in text for word in CUT)
         what = "truncated" if is_cut else f"its {part} cannot be decoded"
         raise ImageError(f"a damaged {name.upper()} file: {what}") from error
 

@@ -29,11 +29,16 @@ def upright(image: np.ndarray, orientation: int) -> np.ndarray:
     return image[::row_step, ::column_step]
 
 
-def resize(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Resize an image, uint8 or uint16 [h, w, C], to (height, width) with Pillow's bicubic filter without aliasing."""
+def resize(image: np.ndarray, size: tuple[int, int], is_mask: bool = False) -> np.ndarray:
+    """Resize an image, uint8 or uint16 [h, w, C], to (height, width) with Pillow's bicubic filter without aliasing.
+
+    A mask, uint8 [h, w, 1], takes the nearest pixels.
+    """
     height, width = size
     if image.shape[:2] == (height, width):
         return image
+    if is_mask:
+        return np.asarray(Image.fromarray(image[..., 0]).resize((width, height), Image.Resampling.NEAREST))[..., None]
     channels = image.shape[2]
     if image.dtype == np.uint8 and channels in (1, 3):
         whole = Image.fromarray(image[..., 0] if channels == 1 else image)

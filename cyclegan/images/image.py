@@ -155,7 +155,7 @@ def visible(pixels: np.ndarray) -> np.ndarray:
 
 
 def convert_bands(
-    image: np.ndarray, channels: int, has_opacity: bool, premultiplied: bool = False
+    image: np.ndarray, channels: int, has_opacity: bool, premultiplied: bool = False, highest: int = 0
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the pixels [h, w, channels] of an image, blended with white, and its opacity, [h, w, 1] or `None`.
 
@@ -164,6 +164,7 @@ def convert_bands(
         channels: 1 for gray, 3 for RGB; otherwise the bands are returned as they are.
         has_opacity: Whether the last band is opacity.
         premultiplied: Whether the other bands have been multiplied by the opacity.
+        highest: Level of white, if it is not the highest of the type.
     """
     if channels not in (1, 3) or (image.shape[2] == channels and not has_opacity):
         return image, None
@@ -171,16 +172,16 @@ def convert_bands(
     for rows in row_blocks(image.shape):
         colors = image[rows]
         if has_opacity:
-            colors = _blend_with_white(colors[..., :-1], colors[..., -1:], premultiplied)
+            white = highest or np.iinfo(image.dtype).max
+            colors = _blend(colors[..., :-1], colors[..., -1:], premultiplied, white)
         converted[rows] = _convert_colors(colors, channels)
     return converted, image[..., -1:] if has_opacity else None
 
 
-def _blend_with_white(colors: np.ndarray, opacity: np.ndarray, premultiplied: bool) -> np.ndarray:
-    highest = np.iinfo(colors.dtype).max
-    weight = opacity / highest
+def _blend(colors: np.ndarray, opacity: np.ndarray, premultiplied: bool, white: int) -> np.ndarray:
+    weight = opacity / white
     visible = np.minimum(colors, opacity) if premultiplied else colors * weight
-    return np.rint(visible + highest * (1 - weight)).astype(colors.dtype)
+    return np.rint(visible + white * (1 - weight)).astype(colors.dtype)
 
 
 def _convert_colors(colors: np.ndarray, channels: int) -> np.ndarray:

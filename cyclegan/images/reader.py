@@ -85,6 +85,16 @@ def decode_values(
     return decode_with_header(source, channels, any_type, nodata)[1]
 
 
+def decode_mask(source: Source) -> np.ndarray:
+    """Decode a mask, uint8 [h, w, 1]: 0 where the image is black or transparent, otherwise 1.
+
+    In a JPEG, which blurs the values, gray below 128 counts as black. Raise the errors of `decode`.
+    """
+    header, image = decode_with_header(source, 1, any_type=True)
+    inside = image.pixels > (127 if header.format == "jpeg" else 0)
+    return (inside if image.opacity is None else inside & (image.opacity > 0)).astype(np.uint8)
+
+
 def decode_with_header(
     source: Source, channels: int, any_type: bool, nodata: float | None = None
 ) -> tuple[Header, DecodedImage]:
@@ -122,12 +132,18 @@ def _complete(image: DecodedImage, highest: int, nodata: float | None) -> Decode
     """Return an image that knows `nodata`, and whose highest level, unless it is 0, becomes the maximum of the type."""
     if nodata is not None and image.metadata.nodata is None:
         image = dataclasses.replace(image, metadata=image.metadata._replace(nodata=nodata))
-    if not highest:
-        return image
-    pixels, stretched = image.pixels, np.empty_like(image.pixels)
+    if highest:
+        opacity = None if image.opacity is None else _stretch(image.opacity, highest)
+        image = dataclasses.replace(image, pixels=_stretch(image.pixels, highest), opacity=opacity)
+    return image
+
+
+def _stretch(pixels: np.ndarray, highest: int) -> np.ndarray:
+    """Return the pixels, scaled so that the highest level becomes the maximum of their type."""
+    stretched = np.empty_like(pixels)
     for rows in row_blocks(pixels.shape):
         stretched[rows] = np.rint(pixels[rows].clip(0, highest) * (np.iinfo(pixels.dtype).max / highest))
-    return dataclasses.replace(image, pixels=stretched)
+    return stretched
 
 
 def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: bool = False) -> ImageFacts:

@@ -36,11 +36,10 @@ TO_RGB = (COMPRESSION.JPEG, COMPRESSION.WEBP, COMPRESSION.JPEGXL)  # decoders re
 OF_LIBTIFF = [COMPRESSION[name] for name in ("CCITTRLE", "CCITT_T4", "CCITT_T6", "OJPEG")]
 LEVEL_TYPES = ("bool", "uint8", "uint16")
 OTHER_TYPES = ("int8", "int16", "int32", "uint32", "float16", "float32", "float64")  # need a value range
-# Pillow's modes of colors, and the bits that tifffile and Pillow write in another way.
-COLORS: dict[int, tuple[str, tuple[int, ...]]] = {
-    PHOTOMETRIC.SEPARATED: ("CMYK", (0, 0, 0, 0)),
-    PHOTOMETRIC.YCBCR: ("YCbCr", (0, 0, 0)),
-    PHOTOMETRIC.CIELAB: ("LAB", (0, 128, 128)),
+COLORS: dict[int, str] = {  # Pillow's modes
+    PHOTOMETRIC.SEPARATED: "CMYK",
+    PHOTOMETRIC.YCBCR: "YCbCr",
+    PHOTOMETRIC.CIELAB: "LAB",
 }
 FILE_MODES: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.PALETTE: "P"}  # that are converted
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
@@ -65,6 +64,7 @@ DECODE_WITH_LIBTIFF = """
 import io, sys
 sys.path.pop(0)
 from PIL import TiffImagePlugin
+TiffImagePlugin.READ_LIBTIFF = True
 image = TiffImagePlugin.TiffImageFile(io.BytesIO(sys.stdin.buffer.read()))
 image.load()
 image = image.convert("L" if image.mode in ("1", "L") else "RGB")
@@ -102,6 +102,8 @@ class TiffReader:
             raise ImageError("a damaged TIFF file: truncated, it has no page")
         page = pages[0]
         assert isinstance(page, tifffile.TiffPage)  # the first page is never a `TiffFrame`
+        if Tag.PhotometricInterpretation not in page.tags:
+            page.photometric = PHOTOMETRIC.MINISBLACK  # tifffile takes 0, which inverts
         self._file, self._page = file, page
         self._pages: Any = pages  # all of them `TiffPage`
         self._by_libtiff = page.compression in OF_LIBTIFF or (
@@ -119,7 +121,7 @@ class TiffReader:
         self._has_opacity = alpha != EXTRASAMPLE.UNSPECIFIED and not self._is_other
         self._premultiplied = alpha == EXTRASAMPLE.ASSOCALPHA
         self._profile: bytes = page.tags.valueof(Tag.InterColorProfile, default=b"")
-        self._whole = _has_segments(page, file)
+        self._whole = _has_segments(page, file, self._by_libtiff)
         self._bands_of_pages = channel_pages
         height, width, bits = page.imagelength, page.imagewidth, page.bitspersample
         bands = 3 if page.photometric == PHOTOMETRIC.PALETTE else page.samplesperpixel * channel_pages
@@ -130,7 +132,7 @@ class TiffReader:
             "tiff",
             deep=np.dtype(page.dtype).itemsize > 1,
             colors=named_colors or bands - self._has_opacity in (1, 3) or channel_pages > 1,
-            complete=self._whole and page.compression in LOSSLESS,
+            complete=self._whole and page.compression in LOSSLESS and not self._by_libtiff,
             mode="1" if bits == 1 else FILE_MODES.get(page.photometric, ""),
             highest=2**bits - 1 if 8 < bits < 16 else 0,
             profile=self._profile,
@@ -160,7 +162,10 @@ class TiffReader:
             return self._convert_colors(pixels, mode, channels)
         if channels in (1, 3) and self._page.photometric == PHOTOMETRIC.RGB:  # without other bands
             pixels = pixels[..., [0, 1, 2, -1] if self._has_opacity else slice(3)]
-        converted = convert_bands(upright(pixels, self._orientation), channels, self._has_opacity, self._premultiplied)
+        converted = convert_bands(
+            *(upright(pixels, self._orientation), channels, self._has_opacity, self._premultiplied),
+            highest=self.header.highest,
+        )
         return DecodedImage(*converted, self._metadata(), fractional="float" in self.header.other_values)
 
     def _decode(self, page: Any, rows: slice) -> np.ndarray:
@@ -173,14 +178,16 @@ class TiffReader:
         # Bands lie in planes or in pixels, so the first or the last axis has length 1.
         planes = self._read_rows(page, rows) if self.by_rows else page.asarray(squeeze=False, maxworkers=1)[:, 0]
         pixels = np.moveaxis(planes, 0, 2).reshape(*planes.shape[1:3], -1)
+        pixels = pixels.astype(np.uint8) if pixels.dtype == bool else pixels
         if page.photometric == PHOTOMETRIC.PALETTE:
             colors = np.asarray(page.colormap)
             colors = colors if colors.max() < 256 else colors >> 8  # old programs write 8 bits
-            return colors.astype(np.uint8).T[pixels[..., 0]]
+            return np.concatenate([colors.astype(np.uint8).T[pixels[..., 0]], pixels[..., 1:]], axis=2)
         highest = 2**page.bitspersample - 1
         if page.photometric == PHOTOMETRIC.MINISWHITE and not self._is_other:
-            pixels = highest - pixels.astype(pixels.dtype if page.bitspersample > 1 else np.uint8)
-        return pixels.astype(np.uint8) * np.uint8(255 // highest) if page.bitspersample < 8 else pixels
+            pixels = highest - pixels
+        levels = np.rint(np.linspace(0, 255, highest + 1)).astype(np.uint8) if page.bitspersample < 8 else None
+        return pixels if levels is None else levels[pixels]
 
     def _read_rows(self, page: Any, rows: slice) -> np.ndarray:
         """Return rows of a page, [planes, rows, w, bands], from the strips or tiles that hold them."""
@@ -217,17 +224,20 @@ class TiffReader:
     def _pillow_mode(self, pixels: np.ndarray) -> str:
         """Return the mode in which Pillow converts the colors; an empty text if they are gray or sRGB."""
         if self._page.photometric in COLORS and self._page.compression not in TO_RGB:
-            return COLORS[self._page.photometric][0]
+            return COLORS[self._page.photometric]
         mode = "CMYK" if self._page.photometric == PHOTOMETRIC.SEPARATED else MODES.get(pixels.shape[2], "")
         plain = mode.replace("A", "")
         needed = pixels.dtype == np.uint8 and (mode == "CMYK" or srgb_transform(self._profile, plain))
         return mode if needed else ""
 
     def _convert_colors(self, pixels: np.ndarray, mode: str, channels: int) -> DecodedImage:
-        if pixels.dtype != np.uint8 or pixels.shape[2] != len(Image.new(mode, (1, 1)).getbands()):
-            raise ImageError(f"a TIFF file of {pixels.shape[2]} bands of {mode}: expected 8 bits, or RGB")
-        bits = COLORS.get(self._page.photometric, ("", ()))[1]
-        pixels = pixels ^ np.array(bits, np.uint8) if any(bits) else pixels
+        bands = len(Image.new(mode, (1, 1)).getbands())
+        if not self._has_opacity:
+            pixels = pixels[..., :bands]  # without other bands, such as spot colors
+        if pixels.dtype != np.uint8 or pixels.shape[2] != bands:
+            raise ImageError(
+                f"a TIFF file of {pixels.shape[2]} bands of {mode} ({pixels.dtype}): expected {bands} bands of 8 bits"
+            )
         image = Image.frombytes(mode, (pixels.shape[1], pixels.shape[0]), np.ascontiguousarray(pixels).data)
         image.info["icc_profile"] = self._profile
         converted = convert_pillow(image, channels, self._orientation)
@@ -318,13 +328,14 @@ def _decode_with_libtiff(file: BinaryIO, header: Header) -> np.ndarray:
     return np.frombuffer(pixels, np.uint8).reshape(header.height, header.width, -1)
 
 
-def _has_segments(page: tifffile.TiffPage, file: BinaryIO) -> bool:
+def _has_segments(page: tifffile.TiffPage, file: BinaryIO, by_libtiff: bool) -> bool:
     """Return whether the strips or tiles of a page are all there and lie inside the file."""
     length = file.seek(0, os.SEEK_END)
     segments = list(zip(page.dataoffsets, page.databytecounts))
     if len(segments) != math.prod(page.chunked) or not all(0 < size <= length - start for start, size in segments):
         return False
-    return page.compression != COMPRESSION.NONE or sum(page.databytecounts) >= page.size * page.bitspersample // 8
+    has_own_length = by_libtiff or page.compression != COMPRESSION.NONE
+    return has_own_length or sum(page.databytecounts) >= page.size * page.bitspersample // 8
 
 
 def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata) -> None:

@@ -28,6 +28,7 @@ class FileTask:
     name: str  # path relative to the folder or pattern
     source: str
     target: pathlib.Path
+    mask: str | None = None  # path of the mask
 
 
 def plan_tasks(source: str, target: str, format: str | None) -> tuple[list[FileTask], pathlib.Path]:
@@ -109,6 +110,26 @@ def _find_images(source: str) -> tuple[str, list[str]]:
     base = os.path.join("", *fixed)
     images = (path for path in glob.glob(source, recursive=True) if folder_source.is_image(path))
     return base, sorted(os.path.relpath(path, base or os.curdir) for path in images)
+
+
+def add_masks(tasks: Sequence[FileTask], folder: str, channels: tuple[int, int]) -> tuple[list[FileTask], list[str]]:
+    """Return the tasks with the masks from a folder, and the files without one; see `folder_source.find_masks`.
+
+    Raises:
+        UserError: There is no such folder, or no file has a mask there, but there are files; or translations have other
+            `channels` than originals.
+    """
+    if channels[0] != channels[1]:
+        raise UserError("--masks: expected a run whose domains have the same number of channels")
+    if not os.path.isdir(folder):
+        raise UserError(f"--masks {printable(folder)}: no such folder; expected a folder with a mask for each image")
+    above = (os.path.basename(os.path.dirname(task.source[: -len(task.name)])) for task in tasks)  # such as testA
+    masks = folder_source.find_masks(folder, [split + os.sep + task.name for split, task in zip(above, tasks)])
+    kept = [dataclasses.replace(task, mask=mask) for task, mask in zip(tasks, masks) if mask]
+    without = [printable(task.source) for task, mask in zip(tasks, masks) if not mask]
+    if without and not kept:
+        raise UserError(f"--masks {printable(folder)}: no mask has the name of an image, for example {without[0]}")
+    return kept, [f"{source} (it has no mask in {printable(folder)})" for source in without]
 
 
 def refuse_existing(targets: Sequence[pathlib.Path]) -> None:

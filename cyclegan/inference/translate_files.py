@@ -23,7 +23,7 @@ from cyclegan.data import loading
 from cyclegan.data.loading import available_cores
 from cyclegan.errors import UserError, printable
 from cyclegan.images import dicom_format, formats, geometry, reader
-from cyclegan.images.image import DecodedImage, Metadata, visible
+from cyclegan.images.image import DecodedImage, ImageError, Metadata, visible
 from cyclegan.images.value_range import image_to_values, restore_nodata, to_depth
 from cyclegan.inference import conversions, file_plan
 from cyclegan.inference.conversions import Path, Size
@@ -84,6 +84,7 @@ def translate(  # noqa: PLR0913  the public API
     skip_existing: bool = False,
     strip_metadata: bool = False,
     nodata: float | None = None,
+    masks: Path | None = None,
 ) -> Report:
     """Translate image files.
 
@@ -102,6 +103,8 @@ def translate(  # noqa: PLR0913  the public API
         skip_existing: Whether to leave existing files and translate the others, as after a stop.
         strip_metadata: Whether to write files without EXIF, XMP, resolution and place; docs/translate.md lists them.
         nodata: Value of pixels without data in TIFF files that name none; by default --nodata of the run.
+        masks: Folder with a mask for each image, which has its name except for the extension. Where the mask is black
+            or transparent, the translation equals the original.
 
     Returns:
         The report. It names each file that cannot be read or written; the other files are translated.
@@ -130,6 +133,9 @@ def translate(  # noqa: PLR0913  the public API
     channels, value_range = models[0].channels(direction)[1], models[0].value_ranges(direction)[1]
     tasks, refused = file_plan.refuse_formats(tasks, format, channels, value_range, strip_metadata)
     translator = _FileTranslator(models, direction, size, format, folder if html else None, strip_metadata, nodata)
+    if masks is not None:
+        tasks, without = file_plan.add_masks(tasks, os.fspath(masks), models[0].channels(direction))
+        refused += without
     report = Report(skipped=len(planned) - len(tasks) - len(refused), failed=refused)
     title = " to ".join(DIRECTIONS[direction])
     pool = concurrent.futures.ThreadPoolExecutor(len(models) + available_cores())
@@ -207,24 +213,28 @@ class _FileTranslator:
     def translate(self, tasks: Sequence[FileTask]) -> Report:
         """Read, translate and write files whose images have the same shape."""
         report, originals = Report(), {}
+        masks: dict[FileTask, np.ndarray] = {}
         for task in tasks:
             with report.catch(task):
                 if self._may_read_rows(task) and self._translate_rows(report, task):
                     continue
                 decoded = conversions.read(task.source, self._channels, self._ranges, self._nodata)
-                originals[task] = conversions.resize(decoded, self._size)
+                original = conversions.resize(decoded, self._size)
+                if task.mask:
+                    masks[task] = _read_mask(task.mask, decoded.pixels.shape, original.pixels.shape)
+                originals[task] = original
         try:
-            results = self._generate([image.pixels for image in originals.values()])
+            results = self._generate([(image.pixels, masks.get(task)) for task, image in originals.items()])
         except Exception:  # such as too little memory: one by one
             results = None
         for number, (task, original) in enumerate(originals.items()):
             with report.catch(task):
-                result = results[number] if results else self._generate([original.pixels])[0]
+                result = results[number] if results else self._generate([(original.pixels, masks.get(task))])[0]
                 self._write(report, task, original, *result)
         return report
 
     def _may_read_rows(self, task: FileTask) -> bool:
-        return self._size is None and self._page is None and self._format_of(task) == "tiff"
+        return self._size is None and self._page is None and not task.mask and self._format_of(task) == "tiff"
 
     def _format_of(self, task: FileTask) -> str | None:
         return self._format or formats.format_of(task.target)
@@ -266,13 +276,21 @@ class _FileTranslator:
             image = image_to_values(image, value_range, floats=format == "tiff")
         return restore_nodata(image) if format == "tiff" else image
 
-    def _generate(self, images: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray | None]]:
-        """Return the translation and, for a page, the cycle image of each image, with a model that is idle."""
+    def _generate(
+        self, originals: Sequence[tuple[np.ndarray, np.ndarray | None]]
+    ) -> list[tuple[np.ndarray, np.ndarray | None]]:
+        """Return the translation and, for a page, the cycle image of each (image, mask), with a model that is idle."""
+        images, masks = zip(*originals)
         model, back = self._idle.get(), self._direction[::-1]
+
+        def translate(direction: str, batch: np.ndarray) -> np.ndarray:
+            outputs = model.translate(direction, batch)
+            return outputs if masks[0] is None else np.where(np.stack(masks), outputs, batch)
+
         try:
-            outputs = model.translate(self._direction, np.stack(images))
+            outputs = translate(self._direction, np.stack(images))
             has_cycles = self._page is not None and back in model.generators
-            return list(zip(outputs, model.translate(back, outputs) if has_cycles else [None] * len(images)))
+            return list(zip(outputs, translate(back, outputs) if has_cycles else [None] * len(images)))
         finally:
             self._idle.put(model)
 
@@ -300,6 +318,16 @@ class _FileTranslator:
         report.done += 1
         report.tiled += height * width > self._model.tile**2
         report.cut += reader.has_more_frames(task.source, self._channels)
+
+
+def _read_mask(path: str, original: Sequence[int], resized: Sequence[int]) -> np.ndarray:
+    """Read the mask of an image of the shape `original`: bool [h, w, 1], resized like the image."""
+    with loading.naming_image(path, "", 0):
+        mask = reader.decode_mask(path)
+        if mask.shape[:2] != tuple(original[:2]):
+            sizes = geometry.format_size(mask.shape), geometry.format_size(original)
+            raise ImageError(f"a mask of {sizes[0]}, expected {sizes[1]}")
+    return geometry.resize(mask, (resized[0], resized[1]), is_mask=True) > 0
 
 
 def _write_item(

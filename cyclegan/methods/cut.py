@@ -13,7 +13,7 @@ from cyclegan.config.fields import WARN, flag
 from cyclegan.config.sections import ObjectiveConfig
 from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
-from cyclegan.methods.objective import CHANGES, ERRORS, Generated, Objective, PairedSettings
+from cyclegan.methods.objective import CHANGES, ERRORS, NO_MASKS, Generated, Masks, Objective, PairedSettings
 from cyclegan.methods.randomness import FLIP, PATCHES, Noise, StepRandomness
 
 if TYPE_CHECKING:
@@ -83,10 +83,12 @@ class CUTObjective(Objective):
         y: tf.Tensor,
         noise: Noise | None = None,
         progress: tf.Tensor | float = 1.0,
+        masks: Masks = NO_MASKS,
     ) -> Generated:
         """Translate images of both domains to Y; return the translations of X, and the losses of their features."""
         G, training, positions = networks.generators["G"], noise is not None, random_positions(noise)
         (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
+        fake_y, same_y = losses.compose(masks[0], fake_y, x), losses.compose(masks[1], same_y, y)
         of_fake, of_same = networks.compute_features(G, [fake_y, same_y], training)
         of_fake, of_x, of_same, of_y = (
             embed(networks.heads["G"], each, positions) for each in (of_fake, of_x, of_same, of_y)
@@ -155,17 +157,20 @@ class FastCUTObjective(CUTObjective):
         y: tf.Tensor,
         noise: Noise | None = None,
         progress: tf.Tensor | float = 1.0,
+        masks: Masks = NO_MASKS,
     ) -> Generated:
         """Mirror some of the images in training; return the translations and the contrastive loss."""
         G, training, positions = networks.generators["G"], noise is not None, random_positions(noise)
-        given, of_queries, same_y = x, positions, y
+        given, of_given, of_queries, same_y = x, masks[0], positions, y
         (keys,) = networks.compute_features(G, [x], training)
         if noise is None or positions is None:
-            same_y = networks.apply(G, y, training)
+            same_y = losses.compose(masks[1], networks.apply(G, y, training), y)
         else:
-            given = tf.where(noise[FLIP][:, None, None, None], tf.reverse(x, axis=[2]), x)
+            flip = noise[FLIP][:, None, None, None]
+            given = tf.where(flip, tf.reverse(x, axis=[2]), x)
+            of_given = of_given if of_given is None else tf.where(flip, tf.reverse(of_given, axis=[2]), of_given)
             of_queries = _mirror(positions, [each.shape[2] for each in keys], noise[FLIP])
-        fake_y = networks.apply(G, given, training)
+        fake_y = losses.compose(of_given, networks.apply(G, given, training), given)
         (queries,) = networks.compute_features(G, [fake_y], training)
         heads = networks.heads["G"]
         pair = embed(heads, queries, of_queries), embed(heads, keys, positions)

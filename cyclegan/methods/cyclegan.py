@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from cyclegan.config.fields import WARN, flag
 from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
-from cyclegan.methods.objective import CHANGES, ERRORS, Generated, Objective, PairedSettings
+from cyclegan.methods.objective import CHANGES, ERRORS, NO_MASKS, Generated, Masks, Objective, PairedSettings
 from cyclegan.methods.randomness import Noise
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class CycleGANObjective(Objective):
         y: tf.Tensor,
         noise: Noise | None = None,
         progress: tf.Tensor | float = 1.0,
+        masks: Masks = NO_MASKS,
     ) -> Generated:
         """Translate there and back, and to the own domain; return the cycle, structural and identity losses."""
         G, F, training = networks.generators["G"], networks.generators["F"], noise is not None
@@ -72,7 +73,11 @@ class CycleGANObjective(Objective):
         else:
             fake_y, fake_x = networks.apply(G, x, training), networks.apply(F, y, training)
             same_x, same_y = x, y
+        of_x, of_y = masks
+        fake_y, same_x = (losses.compose(of_x, output, x) for output in (fake_y, same_x))
+        fake_x, same_y = (losses.compose(of_y, output, y) for output in (fake_x, same_y))
         cycle_x, cycle_y = networks.apply(F, fake_y, training), networks.apply(G, fake_x, training)
+        cycle_x, cycle_y = losses.compose(of_x, cycle_x, x), losses.compose(of_y, cycle_y, y)
         parts = {
             **self._losses("loss_G", y, cycle_y, same_y),
             **self._losses("loss_F", x, cycle_x, same_x),

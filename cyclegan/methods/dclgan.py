@@ -11,7 +11,7 @@ from cyclegan.config.sections import ObjectiveConfig
 from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
 from cyclegan.methods.cut import CUTObjective, embed, mean_over_maps, random_positions
-from cyclegan.methods.objective import CHANGES, ERRORS, Generated, PairedSettings
+from cyclegan.methods.objective import CHANGES, ERRORS, NO_MASKS, Generated, Masks, PairedSettings
 from cyclegan.methods.randomness import Noise
 
 if TYPE_CHECKING:
@@ -51,11 +51,15 @@ class DCLGANObjective(CUTObjective):
         y: tf.Tensor,
         noise: Noise | None = None,
         progress: tf.Tensor | float = 1.0,
+        masks: Masks = NO_MASKS,
     ) -> Generated:
         """Translate there and to the own domain; return the contrastive and identity losses."""
         G, F, training = networks.generators["G"], networks.generators["F"], noise is not None
         (_, *of_x, fake_y), (*_, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
         (_, *of_y, fake_x), (*_, same_x) = networks.compute_features(F, [y, x], training, to_output=True)
+        mask_x, mask_y = masks
+        fake_y, same_x = (losses.compose(mask_x, output, x) for output in (fake_y, same_x))
+        fake_x, same_y = (losses.compose(mask_y, output, y) for output in (fake_x, same_y))
         ((_, *of_fake_y),) = networks.compute_features(F, [fake_y], training)
         ((_, *of_fake_x),) = networks.compute_features(G, [fake_x], training)
         positions = random_positions(noise)

@@ -35,6 +35,11 @@ def correlation(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(mean_per_sample(a * b), deviations)
 
 
+def compose(mask: tf.Tensor | None, output: tf.Tensor, original: tf.Tensor) -> tf.Tensor:
+    """Return the output inside a mask, bool [N, H, W, 1], and the original outside; without a mask, the output."""
+    return output if mask is None else tf.where(mask, output, original)
+
+
 # Embeddings of patches, unit vectors [N, P, D]: queries of the translation, which get gradients, and keys of the
 # original, which get none. Query i and key i belong to the same position.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Optional
 
 from cyclegan.config.fields import WARN, flag
 from cyclegan.config.sections import ObjectiveConfig
@@ -34,6 +34,9 @@ DESCRIPTIONS = {
     "nce_identity": "Falls as each patch of G(y) comes to resemble the patch of y at the same position.",
     "src": "Rises while the heads learn to tell patches apart, then falls as G keeps which ones resemble each other.",
 }
+
+Masks = tuple[Optional["tf.Tensor"], Optional["tf.Tensor"]]  # of x and of y, bool [N, H, W, 1]
+NO_MASKS: Masks = (None, None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +128,7 @@ class Objective(abc.ABC):
         y: tf.Tensor,
         noise: Noise | None = None,
         progress: tf.Tensor | float = 1.0,
+        masks: Masks = NO_MASKS,
     ) -> Generated:
         """Run the generators' part of a step, up to the fakes.
 
@@ -134,6 +138,7 @@ class Objective(abc.ABC):
             y: Images of domain Y.
             noise: Random numbers of the step; `None` in validation, where the networks run without `training`.
             progress: Share of the training that is done, in [0, 1]. Validation measures as at the end.
+            masks: Pixels that the generators may change; the others stay as in their input.
         """
 
     def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:

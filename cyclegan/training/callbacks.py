@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Union, cast
 
 import numpy as np
+import tensorflow as tf
 
 from cyclegan import terminal
 from cyclegan.config import Config
@@ -20,7 +21,8 @@ from cyclegan.distribution.workers import Workers
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.images.value_range import to_float
-from cyclegan.methods.objective import CHANGES, ERRORS
+from cyclegan.methods import losses
+from cyclegan.methods.objective import CHANGES, ERRORS, NO_MASKS, Masks
 from cyclegan.run.sample_images import Cycle
 from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.run.train_state import TrainState
@@ -120,7 +122,7 @@ class PlotCallback:
             return
         real = load_samples(self._dataset)
         # In every epoch, so that `state.warned` does not depend on --plot_every; cycle images only for plots.
-        samples = translate_samples(self._model, *real, with_cycles=is_due)
+        samples = translate_samples(self._model, *real, with_cycles=is_due, masks=load_masks(self._dataset))
         if is_due:
             with terminal.phase("Writing sample images", if_slow=True):
                 names = [part[: len(real[0])] for part in self._dataset.names]
@@ -137,18 +139,30 @@ def load_samples(dataset: UnpairedDataset) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def translate_samples(model: GAN, x: np.ndarray, y: np.ndarray, with_cycles: bool = True) -> tuple[Cycle, Cycle]:
+def load_masks(dataset: UnpairedDataset) -> Masks:
+    """Return the masks of the images of `load_samples`."""
+    if not dataset.has_masks:
+        return NO_MASKS
+    count = min(PLOTTED, dataset.epoch_size)
+    x, y = (np.stack([dataset.mask(domain, 0, pair) for pair in range(count)]) > 0 for domain in "XY")
+    return x, y
+
+
+def translate_samples(
+    model: GAN, x: np.ndarray, y: np.ndarray, with_cycles: bool = True, masks: Masks = NO_MASKS
+) -> tuple[Cycle, Cycle]:
     """Return [images, translations, cycle images] of X, and of Y; leave out what needs a missing generator."""
     generators = model.networks.in_use.generators
 
-    def translate(images: np.ndarray, there: str, back: str) -> Cycle:
+    def translate(images: np.ndarray, mask: tf.Tensor | None, there: str, back: str) -> Cycle:
         if there not in generators:
             return ()
-        fakes = generators[there](images, training=False)
-        with_cycle = with_cycles and back in generators
-        return (images, fakes.numpy(), *([generators[back](fakes, training=False).numpy()] if with_cycle else []))
+        fakes = losses.compose(mask, generators[there](images, training=False), images)
+        if not (with_cycles and back in generators):
+            return (images, fakes.numpy())
+        return (images, fakes.numpy(), losses.compose(mask, generators[back](fakes, training=False), images).numpy())
 
-    return translate(x, "G", "F"), translate(y, "F", "G")
+    return translate(x, masks[0], "G", "F"), translate(y, masks[1], "F", "G")
 
 
 Callback = Union[EvaluationCallback, PlotCallback]

@@ -17,13 +17,13 @@ from cyclegan.distribution.train_function import Outcome, Scalars, all_finite, m
 from cyclegan.images.value_range import to_float
 from cyclegan.methods import OBJECTIVES, losses
 from cyclegan.methods.diffaugment import RANDOM_NUMBERS, diffaugment
-from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE, SAMPLES, Generated
+from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE, NO_MASKS, SAMPLES, Generated, Masks
 from cyclegan.methods.randomness import AUGMENTATION, INTERPOLATION, POOL, Noise, StepRandomness
 from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training.image_pool import ImagePool, PoolUpdate
 from cyclegan.training.optimizers import LossScale, pack, update_ema
 
-Batch = Sequence[tf.Tensor]  # x, y, weight and, if training uses pairs, is_pair; see `train_step`
+Batch = Sequence[tf.Tensor]  # x, y, weight and, if training uses them, is_pair and both masks; see `train_step`
 FLOAT16_GRADIENT_SCALE = 2.0**10  # factor on the gradients inside of a penalty, which are too small for float16
 
 Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]  # of the generators and of the discriminators, see `pack`
@@ -101,7 +101,7 @@ class Carry(NamedTuple):
     norms: list[tf.Tensor]  # of this replica's gradients: generators, discriminators; divided by the loss scale
 
 
-def train_step(
+def train_step(  # noqa: PLR0913  a batch has up to six parts
     gan: GAN,
     x: tf.Tensor,
     y: tf.Tensor,
@@ -110,6 +110,7 @@ def train_step(
     noise: Noise | None = None,
     is_pair: tf.Tensor | None = None,
     progress: tf.Tensor | float = 0.0,
+    masks: Sequence[tf.Tensor] = (),
 ) -> tuple[Scalars, Gradients, Carry]:
     """Return the metrics and gradients of one replica's shard of a batch.
 
@@ -124,6 +125,7 @@ def train_step(
         noise: Random numbers of the step from `make_noise`, which this function calls by default.
         is_pair: float32 [N]: 1 if x and y show the same scene, else 0; `None` without losses of pairs.
         progress: Share of the training that is done, in [0, 1].
+        masks: Masks of x and of y, uint8 [N, H, W, 1], 1 where the generators may change pixels; empty without masks.
 
     Returns:
         (metrics, gradients, carry). Metrics are this replica's shares of means over the global batch: losses, `SAMPLES`
@@ -133,17 +135,17 @@ def train_step(
     networks, objective = gan.networks, gan.objective
     random = _randomness(gan, step, x.shape[0])
     noise = make_noise(gan, random) if noise is None else noise
-    x, y = _to_float(x), _to_float(y)
+    x, y, inside = _to_float(x), _to_float(y), _to_bool(masks)
     statistics = [tf.convert_to_tensor(variable) for variable in networks.statistics]
     scale = tf.convert_to_tensor(gan.loss_scale.scale) if gan.uses_loss_scale else tf.constant(1.0)
 
     # The generators translate; these losses need no discriminator.
     with tf.GradientTape() as generator_tape:
         with random.dropout():
-            generated = objective.generate(networks, x, y, noise, progress)
+            generated = objective.generate(networks, x, y, noise, progress, inside)
         terms = {**generated.losses, **_weight_decay(gan, networks.generators, networks.heads)}
         if is_pair is not None:
-            terms.update(_paired_losses(gan, generated, is_pair))
+            terms.update(_paired_losses(gan, generated, is_pair, inside))
         alone = _means(gan, terms, weight)
 
     # The discriminators see the fakes, and learn from the images that the pools show instead.
@@ -222,15 +224,19 @@ def turns(optimization: OptimizationConfig, step: tf.Tensor | int) -> tuple[tf.T
     return generators & (step >= warmup) if warmup else generators, discriminators
 
 
-def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor) -> Scalars:
+def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, *masks: tf.Tensor) -> Scalars:
     """Return the metrics of one replica's shard, with the generators in use; arguments as for `train_step`."""
-    generated = gan.objective.generate(gan.networks.in_use, _to_float(x), _to_float(y))
+    x, y, inside = _to_float(x), _to_float(y), _to_bool(masks)
+    generated = gan.objective.generate(gan.networks.in_use, x, y, masks=inside)
     of_generators, of_discriminators = _adversarial_losses(gan, generated)
     terms = {**generated.losses, **of_generators, **of_discriminators}
     metrics = _collect(gan, _means(gan, terms, weight), weight, "test")
     for name in gan.objective.test_names:
         compare = losses.correlation if "correlation" in name else losses.mae
-        metrics.update(_means(gan, {name: compare(*generated.compared[name])}, weight))
+        value, mask = compare(*generated.compared[name]), inside["XY".index(name[name.index("(") + 1])]
+        if mask is not None and compare is losses.mae:  # the mean over the pixels inside, because others are equal
+            value = tf.math.divide_no_nan(value, losses.mean_per_sample(tf.cast(mask, value.dtype)))
+        metrics.update(_means(gan, {name: value}, weight))
     return metrics
 
 
@@ -245,8 +251,9 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
         return tf.function(function, autograph=False, jit_compile=True) if xla and applies else function
 
     def compute(batch: Batch, number: tf.Tensor, rates: Any, noise: Noise) -> tuple[Scalars, Gradients, Carry]:
-        x, y, weight, is_pair = [*batch, None][:4]
-        return train_step(gan, x, y, weight, number, noise, is_pair, 0.0 if rates is None else rates[2])
+        x, y, weight, *rest = batch
+        is_pair, masks = (rest[0], rest[1:]) if len(rest) % 2 else (None, rest)
+        return train_step(gan, x, y, weight, number, noise, is_pair, 0.0 if rates is None else rates[2], masks)
 
     def finish(metrics: Scalars, gradients: Gradients, carry: Carry, number: tf.Tensor, rates: Any) -> tf.Tensor:
         finite = all_finite(metrics)
@@ -278,6 +285,10 @@ def compile_test_step(strategy: tf.distribute.Strategy, gan: GAN) -> Callable:
 
 def _to_float(images: tf.Tensor) -> tf.Tensor:
     return to_float(tf.convert_to_tensor(images))
+
+
+def _to_bool(masks: Sequence[tf.Tensor]) -> Masks:
+    return (tf.cast(masks[0], tf.bool), tf.cast(masks[1], tf.bool)) if masks else NO_MASKS
 
 
 def _randomness(gan: GAN, step: tf.Tensor | int, shard_size: int) -> StepRandomness:
@@ -341,10 +352,11 @@ def _penalty(
     return tf.add_n(terms)
 
 
-def _paired_losses(gan: GAN, generated: Generated, is_pair: tf.Tensor) -> dict[str, tf.Tensor]:
+def _paired_losses(gan: GAN, generated: Generated, is_pair: tf.Tensor, inside: Masks) -> dict[str, tf.Tensor]:
     """Return the mean absolute error of each generator, 0 where the images are not a pair. [N] each."""
     factor = gan.objective.settings.lambda_paired * is_pair
-    pairs = zip(gan.objective.adversaries, generated.reals, generated.fakes)
+    reals = map(losses.compose, inside, generated.reals, generated.fakes)  # no error outside of the masks
+    pairs = zip(gan.objective.adversaries, reals, generated.fakes)
     return {f"loss_{pair.generator}/paired": factor * losses.mae(real, fake) for pair, real, fake in pairs}
 
 

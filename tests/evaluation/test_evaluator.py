@@ -75,6 +75,21 @@ def test_errors_of_paired_images_by_hand(images, extractor):
     assert untranslated["MAE"] == pytest.approx(np.abs(x.astype(float) - y).mean())
 
 
+def test_translations_are_composed_with_their_originals(extractor):
+    class Masked(np.ndarray):
+        """Images with masks, which are the upper quarter."""
+
+        masks = np.zeros((3, 16, 16, 1), np.uint8)
+
+    Masked.masks[:, :4] = 1
+    x, y = (np.full((3, 16, 16, 3), level, np.uint8).view(Masked) for level in (100, 150))
+    evaluator = evaluator_of(x, y, extractor, lambda a, training: a * 0 - 1, lambda a, training: a, paired=True)
+    scores = evaluator.scores("x2y")
+    assert scores["MAE"] == pytest.approx(0.25 * 150 + 0.75 * 50)
+    assert scores["cycle_MAE"] == pytest.approx(0.25 * 100, rel=1e-4)
+    assert scores["identity_MAE"] == pytest.approx(0.25 * 150, rel=1e-4)
+
+
 def test_16_bit_images_score_like_8_bit_images(images, extractor):
     x, y = images[0], images[1][:5]
     shallow, deep = (

@@ -107,6 +107,7 @@ def test_a_range_is_needed_and_applied():
         (lambda: dicom(twelve_bits(), PhotometricInterpretation="HSV"), "interpretation HSV of 1 samples"),
         (lambda: dicom(twelve_bits(), Rows=60000, Columns=60000), "60000 x 60000 pixels: expected at most 180 million"),
         (lambda: dicom(twelve_bits(), Rows=None), "no Rows: expected an image"),
+        (lambda: dicom(twelve_bits())[: -12 - 240], "no PixelData: expected an image"),
         (lambda: dicom(twelve_bits() * 16, HighBit=15), "HighBit 15 with 12 BitsStored: expected 11"),
         (lambda: dicom(twelve_bits())[:-20], "a damaged DICOM file: truncated"),
         (
@@ -115,7 +116,7 @@ def test_a_range_is_needed_and_applied():
         ),
         (lambda: dicom(twelve_bits()).replace(b"1.2.840.10008.1.2.1\0", DEFLATED.encode()), "deflated DICOM"),
     ],
-    ids=["colors", "huge", "no rows", "high bits", "cut", "bloated", "deflated"],
+    ids=["colors", "huge", "no rows", "no pixels", "high bits", "cut", "bloated", "deflated"],
 )
 def test_other_files_are_refused(content, text):
     with pytest.raises(Exception, match=text):
@@ -153,6 +154,11 @@ def test_enhanced_frames_have_a_slope_of_their_own(tmp_path):
         write_copy(tmp_path / "b.dcm", path, twelve_bits()[..., None], None, False, "", "net")
 
 
+def in_items(data):
+    """Return a compressed frame as DICOM holds it, behind an empty table of offsets."""
+    return b"".join(ITEM + struct.pack("<I", len(part)) + part for part in (b"", data + b"\0" * (len(data) % 2)))
+
+
 @pytest.mark.parametrize("codec, syntax", [("jpegls", "80"), ("ljpeg", "70"), ("jpeg2k", "90")])
 def test_compressions_that_pydicom_leaves_to_other_packages(codec, syntax, monkeypatch):
     def missing_decoder(dataset):
@@ -161,9 +167,14 @@ def test_compressions_that_pydicom_leaves_to_other_packages(codec, syntax, monke
     monkeypatch.setattr("pydicom.dataset.Dataset.pixel_array", property(missing_decoder))
     options = {"level": 0, "codecformat": "j2k"} if codec == "jpeg2k" else {}
     data = getattr(imagecodecs, f"{codec}_encode")(twelve_bits(), **options)
-    frames = b"".join(ITEM + struct.pack("<I", len(part)) + part for part in (b"", data + b"\0" * (len(data) % 2)))
+    frames = in_items(data)
     content = dicom(twelve_bits(), syntax=f"1.2.840.10008.1.2.4.{syntax}", RescaleIntercept=-1024, PixelData=frames)
     assert (values(content) == twelve_bits() - 1024.0).all()
+    if codec == "ljpeg":  # lossless, so RGB stays RGB
+        color = np.random.default_rng(0).integers(0, 256, (10, 12, 3)).astype(np.uint8)
+        data = imagecodecs.jpeg8_encode(color, lossless=True)
+        rgb = dicom(color, 8, f"1.2.840.10008.1.2.4.{syntax}", PixelData=in_items(data))
+        assert (reader.decode(rgb) == color).all()
     with pytest.raises(ValueError, match="^a damaged DICOM file: "):
         reader.check(content.replace(frames, bytes(len(frames))), 1, has_range=True)
 

@@ -59,10 +59,32 @@ def test_12_bits_fill_the_range_of_16(codec):
     np.testing.assert_array_equal(levels, np.rint(values * (65535 / 4095)))
 
 
+def test_opacity_of_10_bits():
+    values = np.array([[[400, 300, 200, 1023], [400, 300, 200, 0], [400, 300, 200, 512]]], np.uint16)
+    image = reader.decode_values(encoded("jpegxl", values, bitspersample=10), 3, any_type=False)
+    blended = np.array([[400, 300, 200], [1023] * 3, [711.2, 661.1, 611.1]]) * (65535 / 1023)
+    assert np.abs(image.pixels[0] - blended).max() < 65
+    np.testing.assert_array_equal(image.opacity[0, :, 0], np.rint(values[0, :, 3] * (65535 / 1023)))
+
+
+def test_a_box_may_have_a_length_of_8_bytes():
+    """Photoshop writes such boxes into JPEG 2000 files."""
+    content = encoded("jpeg2k", COLORS)
+    start = content.index(b"jp2c") - 4
+    longer = b"\0\0\0\1jp2c" + (len(content) - start + 8).to_bytes(8, "big")
+    np.testing.assert_array_equal(reader.decode(content[:start] + longer + content[start + 8 :]), COLORS)
+
+
+def test_a_lossless_jpeg_of_8_bits():
+    content = imagecodecs.jpeg8_encode(COLORS, lossless=True)
+    assert reader.check(content)[1:4] == (12, 10, False)
+    np.testing.assert_array_equal(reader.decode(content), COLORS)
+
+
 def test_a_jpeg_xl_file_has_the_size_of_its_header():
     for shape in ((12, 10, 3), (13, 300), (256, 256, 4), (1000, 700, 3), (72, 128, 3), (9, 16)):
         for dtype in (np.uint8, np.uint16):
-            size = codestreams.size_of(encoded("jpegxl", np.zeros(shape, dtype)))
+            size = codestreams.size_of(encoded("jpegxl", np.zeros(shape, dtype), effort=1))
             assert (size.height, size.width, size.bits) == (*shape[:2], 8 * np.dtype(dtype).itemsize)
             assert size.bands == {(): 3, (3,): 3, (4,): 4}[shape[2:]]
     huge = bytearray(encoded("jpegxl", np.zeros((1000, 700, 3), np.uint8)))
@@ -81,7 +103,10 @@ def test_a_jpeg_xl_file_has_the_size_of_its_header():
         (b"GIF89a", "a damaged GIF file: its header cannot be decoded"),
         (VALID["jpeg"][: len(VALID["jpeg"]) // 2], "a damaged JPEG file: truncated"),
         (VALID["16 bit png"][:200], "a damaged PNG file: "),
+        (b"\xff\x4f\xff\x51", "a damaged JPEG2000 file: its header cannot be decoded"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", "a damaged JPEGXL file: its header cannot be decoded"),
         (VALID["bmp"][:30] + b"\2" + VALID["bmp"][31:], "a BMP file with run-length encoding"),
+        (VALID["bmp"][:28] + b"\2" + VALID["bmp"][29:], "a BMP file of a kind that cannot be decoded"),
     ],
 )
 def test_the_reason_names_what_was_found(content, text):
@@ -89,10 +114,10 @@ def test_the_reason_names_what_was_found(content, text):
         reader.decode(content)
 
 
-def test_heic_needs_a_package():
-    pixels = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(100)
+@pytest.mark.parametrize("brands", [b"heic\0\0\0\0mif1heic", b"mif1\0\0\0\0mif1unci"])
+def test_heic_needs_a_package(brands):
     with pytest.raises(MissingPackageError, match="a HEIC file, which needs the package pillow-heif"):
-        reader.check(pixels)
+        reader.check(b"\0\0\0\x18ftyp" + brands + bytes(100))
 
 
 def test_damaged_exif_does_not_matter(capfd):
@@ -129,11 +154,12 @@ def test_colors_are_converted_to_srgb(kind):
 
 
 def test_16_bits_keep_their_profile():
-    content = png(10, 12, chunk(b"iCCP", b"a\0\0" + zlib.compress(swapped_profile())), bits=16)
+    profile = swapped_profile()  # holds the time
+    content = png(10, 12, chunk(b"iCCP", b"a\0\0" + zlib.compress(profile)), bits=16)
     pixels = imagecodecs.png_encode(deep_values(3))
     image = reader.decode_values(content[: content.index(b"IDAT") - 4] + pixels[33:])
     np.testing.assert_array_equal(image.pixels, deep_values(3))
-    assert image.metadata.profile == swapped_profile()
+    assert image.metadata.profile == profile
 
 
 def test_damage_that_libtiff_only_prints_is_an_error():

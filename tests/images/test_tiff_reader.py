@@ -131,6 +131,63 @@ def test_palettes_of_8_and_of_16_bits(bits):
     np.testing.assert_array_equal(reader.decode(content), table.T[indices[..., 0]])
 
 
+def gray_with_tags(path, image, extra, **tags):
+    """Write gray values [h, w, bands], `extra` tags and other values of tags that have one; return the path."""
+    tifffile.imwrite(path, image, photometric="minisblack", planarconfig="contig", extratags=extra, metadata=None)
+    with tifffile.TiffFile(path, mode="r+") as file:
+        for name, value in tags.items():
+            file.pages[0].tags[name].overwrite(value)
+    return path
+
+
+def test_palettes_of_two_colors_and_with_opacity(tmp_path):
+    table = np.random.default_rng(0).integers(1, 256, (3, 256)).astype(np.uint16)
+    for highest, opacity in ((1, ()), (255, (255,))):
+        indices = np.random.default_rng(0).integers(0, highest + 1, (12, 16))
+        image = np.dstack([indices, *(np.full((12, 16), value) for value in opacity)]).squeeze()
+        colors = table[:, : highest + 1] * 257
+        tags = {"ExtraSamples": 2} if opacity else {}
+        path = gray_with_tags(
+            *(tmp_path / "a.tif", image.astype(np.uint8 if opacity else bool)),
+            [(320, 3, colors.size, colors.ravel().tolist(), True)],
+            **{"PhotometricInterpretation": 3, **tags},
+        )
+        np.testing.assert_array_equal(reader.decode(path), table.T[indices])
+
+
+def test_uncompressed_colors_of_fewer_pixels(tmp_path):
+    """Cameras write one Cb and one Cr for two pixels: Y, Y, Cb, Cr."""
+    gray = np.random.default_rng(0).integers(0, 256, (8, 16)).astype(np.uint8)
+    units = np.dstack([gray.reshape(8, 8, 2), np.full((8, 8, 2), 128, np.uint8)]).reshape(8, 32)
+    tags = {"ImageWidth": 16, "SamplesPerPixel": 3, "BitsPerSample": (8, 8, 8), "PhotometricInterpretation": 6}
+    path = gray_with_tags(tmp_path / "a.tif", units, [(530, 3, 2, (2, 1), True)], **tags)
+    np.testing.assert_array_equal(reader.decode(path, 1)[..., 0], gray)
+    path.write_bytes(path.read_bytes().replace(units[4:].tobytes(), b""))
+    for function in (reader.check, reader.decode):
+        with pytest.raises(ValueError, match="a damaged TIFF file"):
+            function(path)
+
+
+def test_lab_becomes_rgb():
+    """Lab has unsigned lightness and signed a and b."""
+    lab = np.array([[[128, 0, 0], [136, 81, 70], [224, 177, 81]]], np.uint8)  # gray, red, green
+    found = reader.decode(tiff_of(lab, photometric="cielab"))[0].astype(int)
+    assert np.abs(found - [[119] * 3, [255, 0, 0], [0, 255, 0]]).max() < 16
+
+
+def test_values_of_unknown_meaning_are_not_inverted(tmp_path):
+    for dtype in (np.uint8, np.float32):
+        path = gray_with_tags(tmp_path / "a.tif", deep_values(1).astype(dtype)[..., 0], [])
+        content = path.read_bytes().replace(struct.pack("<HHI", 262, 3, 1), struct.pack("<HHI", 65000, 3, 1))
+        np.testing.assert_array_equal(reader.decode_values(content, 1).pixels, deep_values(1).astype(dtype))
+
+
+def test_spot_colors_stay_beside_cmyk():
+    ink = np.random.default_rng(0).integers(0, 256, (12, 10, 5)).astype(np.uint8)
+    content = tiff_of(ink, photometric="separated", extrasamples=["unspecified"])
+    np.testing.assert_array_equal(reader.decode(content), reader.decode(tiff_of(ink[..., :4], photometric="separated")))
+
+
 @pytest.mark.parametrize("layout", ["contig", "separate"])
 def test_other_colors_become_rgb(layout):
     colors = Image.fromarray(np.random.default_rng(0).integers(0, 256, (12, 10, 3)).astype(np.uint8))
@@ -164,7 +221,7 @@ def test_a_tile_has_the_size_of_the_header():
         reader.decode(bytes(content))
 
 
-@pytest.mark.parametrize("bits", [1, 4, 10, 12, 14])
+@pytest.mark.parametrize("bits", [1, 3, 4, 10, 12, 14])
 def test_packed_bits(bits):
     values = np.random.default_rng(0).integers(0, 2**bits, (6, 8)).astype(np.uint16)
     packed = np.packbits((values[..., None] >> np.arange(bits - 1, -1, -1)) & 1)

@@ -12,7 +12,7 @@ from PIL import Image
 
 import cyclegan
 from cyclegan.errors import UserError
-from cyclegan.images import formats, reader, tiff_format
+from cyclegan.images import formats, geometry, reader, tiff_format
 from cyclegan.images.image import DecodedImage, Metadata
 from cyclegan.inference import file_plan, translate_files
 from cyclegan.inference.model import Model
@@ -392,3 +392,67 @@ def test_page_of_one_direction(tmp_path, strategies):
     with pytest.raises(UserError, match="--objective cut has no generator Y -> X; expected --direction x2y"):
         translate(model, tmp_path / "a.png", tmp_path / "b", "y2x")
     assert not (tmp_path / "b").exists()
+
+
+def write_mask(path, height, width):
+    """Write a mask with a box inside; return it, bool [height, width]."""
+    mask = np.zeros((height, width), bool)
+    mask[height // 4 : height // 2, width // 3 :] = True
+    formats.write(path, DecodedImage(mask[..., None].astype(np.uint8)))
+    return mask
+
+
+@pytest.mark.parametrize("html, folder", [(False, ""), (True, "in")])
+def test_outside_of_the_masks_the_output_is_the_input(run_folder, tmp_path, html, folder):
+    """Translate 8 and 16 bits, with opacity, and in tiles."""
+    model, opacity = Model(run_folder, tile=512), images(20, 24, 1, seed=1) // 128 * 255
+    originals = {
+        "a.png": (images(20, 24, 3), opacity),
+        "sub/b.png": (images(20, 24, 3, dtype=np.uint16), None),
+        "sub/c.tif": (images(20, 24, 3, seed=2, dtype=np.uint16), None),
+        "large.png": (images(520, 530, 3, seed=3), None),
+    }
+    masks = {}
+    for name, (pixels, alpha) in originals.items():
+        formats.write(tmp_path / "in" / name, DecodedImage(pixels, alpha))
+        masks[name] = write_mask((tmp_path / "masks" / folder / name).with_suffix(".png"), *pixels.shape[:2])
+    report = translate(model, tmp_path / "in", tmp_path / "out", masks=tmp_path / "masks", html=html)
+    assert (report.done, report.tiled, report.failed) == (4, 1, [])
+    for name, mask in masks.items():
+        before, after = (reader.decode_values(tmp_path / each / name) for each in ("in", "out"))
+        assert after.pixels.dtype == before.pixels.dtype and (before.pixels != after.pixels)[mask].any()
+        np.testing.assert_array_equal(after.pixels[~mask], before.pixels[~mask])
+    np.testing.assert_array_equal(reader.decode_values(tmp_path / "out/a.png").opacity, opacity)
+    whole = model.x2y(originals["large.png"][0])
+    np.testing.assert_array_equal(
+        reader.decode(tmp_path / "out/large.png")[masks["large.png"]], whole[masks["large.png"]]
+    )
+
+
+def test_masks_are_resized_with_their_images(model, tmp_path):
+    formats.write(tmp_path / "a.png", DecodedImage(images(20, 24, 3)))
+    mask = write_mask(tmp_path / "masks" / "a.png", 20, 24).repeat(2, axis=0).repeat(2, axis=1)
+    assert translate(model, tmp_path / "a.png", tmp_path / "out", size=(48, 40), masks=tmp_path / "masks").done == 1
+    output, resized = reader.decode(tmp_path / "out/a.png"), geometry.resize(images(20, 24, 3), (40, 48))
+    np.testing.assert_array_equal(output[~mask], resized[~mask])
+    assert (output != resized)[mask].any()
+
+
+def test_an_image_without_a_mask_that_fits_fails_alone(model, models, tmp_path):
+    write_same_size(tmp_path / "in", 4)
+    for number, size in enumerate([(16, 20), (16, 21)]):
+        write_mask(tmp_path / "masks" / f"{number:02d}.png", *size)
+    (tmp_path / "masks" / "02.png").write_text("no image")
+    report = translate(model, tmp_path / "in", tmp_path / "out", masks=tmp_path / "masks")
+    source, masks = tmp_path / "in", tmp_path / "masks"
+    assert report.done == 1 and sorted(report.failed) == [
+        f"{source}/01.png ({masks}/01.png (a mask of 21 x 16 pixels, expected 20 x 16 pixels))",
+        f"{source}/02.png ({masks}/02.png (not an image))",
+        f"{source}/03.png (it has no mask in {masks})",
+    ]
+    with pytest.raises(UserError, match="no mask has the name of an image, for example .*in/03.png"):
+        translate(model, tmp_path / "in/03.png", tmp_path / "other", masks=tmp_path / "masks")
+    with pytest.raises(UserError, match="--masks .*: no such folder"):
+        translate(model, tmp_path / "in", tmp_path / "other", masks=tmp_path / "masks/00.png")
+    with pytest.raises(UserError, match="--masks: expected a run whose domains have the same number of channels"):
+        translate(models[0], tmp_path / "in", tmp_path / "other", masks=tmp_path / "masks")
