@@ -67,11 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.skip_existing:
         logger.info(f"Images skipped because their translations exist: {report.skipped}")
     if report.tiled:
-        normalizes = models[0].config.networks.norm == "instance"
-        drift = " Instance normalization works per tile, so colors may drift between tiles." if normalizes else ""
         logger.info(
-            f"Images of more than {tile} x {tile} pixels, translated in tiles: {report.tiled}.{drift}"
-            " For fewer tiles, use a larger --tile, which needs more memory"
+            f"Images of more than {tile} x {tile} pixels, translated in tiles: {report.tiled}."
+            " A larger --tile is faster, but needs more memory"
         )
     if report.cut:
         logger.info(
@@ -133,7 +131,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--batch_size", type=count, default=8, help="images of one size at a time (default: %(default)s)"
     )
-    parser.add_argument("--tile", type=count, help="images of more than TILE x TILE pixels are translated in tiles")
+    parser.add_argument(
+        "--tile", type=count, help="images of more than TILE x TILE pixels are translated in tiles without seams"
+    )
     parser.add_argument("--devices", type=count, help="number of GPUs, or logical CPU devices (default: all GPUs)")
     return parser.parse_args(protect_ranges(argv))
 

@@ -75,6 +75,11 @@ class NetworkConfig(Section):
         """Pixels by which the sides of the generators' input must be divisible."""
         return 1 << self.halvings
 
+    @property
+    def reach(self) -> int:
+        """Pixels around an output pixel of the generators that influence it, at most; a multiple of `multiple`."""
+        raise NotImplementedError
+
     def width(self, level: int) -> int:
         """Return the channels behind `level` layers that halve the image: doubled by each, up to 8 times --filters."""
         return self.filters * min(2**level, 8)

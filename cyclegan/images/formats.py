@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import pathlib
 import threading
@@ -175,9 +176,24 @@ def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None 
     if channels not in (1, 3) and not form.any_values:
         raise UserError(f"{channels} channels don't fit into {name}: expected --format tiff")
     opacity = image.opacity if form.opacity else None
-    bands = image.pixels if opacity is None else np.concatenate([image.pixels, opacity], axis=2)
+    bands = _bands(image, opacity)
     with partial_file(path) as partial:
         form.write(partial, bands if form.deep else to_depth(bands, np.uint8), opacity is not None, image.metadata)
+
+
+def write_rows(path: str | os.PathLike[str], height: int, parts: Iterator[DecodedImage]) -> None:
+    """Write a TIFF file of any size like `write`; `parts` are its rows, from top to bottom."""
+    first = next(parts)
+    has_opacity, rows = (
+        first.opacity is not None,
+        (_bands(part, part.opacity) for part in itertools.chain([first], parts)),
+    )
+    with partial_file(pathlib.Path(path)) as partial:
+        tiff_format.write_rows(partial, height, rows, has_opacity, first.metadata)
+
+
+def _bands(image: DecodedImage, opacity: np.ndarray | None) -> np.ndarray:
+    return image.pixels if opacity is None else np.concatenate([image.pixels, opacity], axis=2)
 
 
 @contextlib.contextmanager

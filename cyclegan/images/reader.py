@@ -9,12 +9,13 @@ import os
 import threading
 import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Union
 
 import numpy as np
 
 from cyclegan.config.data import ValueRange
+from cyclegan.images import tiff_format
 from cyclegan.images.formats import FORMATS, explain, open_image
 from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, row_blocks
 from cyclegan.images.pillow_format import TAIL_BYTES
@@ -50,6 +51,13 @@ class ImageFacts(NamedTuple):
     deep: bool  # whether it has more than 8 bits per band
     end: int  # checksum of the end of a compressed file, otherwise 0: files of one length with the same end are equal
     images: int  # of the file: pages, slices or frames
+
+
+class RowImage(NamedTuple):
+    """A large TIFF file whose rows are decoded as they are needed."""
+
+    header: Header
+    read: Callable[[slice], DecodedImage]  # decodes rows like `decode_values`
 
 
 FACTS_DTYPE = np.dtype([*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32, np.int32))])
@@ -108,17 +116,42 @@ def decode_with_header(
 ) -> tuple[Header, DecodedImage]:
     """Decode an image like `decode_values`; return its header, too."""
     with _opened(source) as reader:
-        _check_bands(reader.header, channels, any_type)
+        _check_bands(reader, channels, any_type)
         is_large = reader.header.height * reader.header.width > PARALLEL_PIXELS
         with _large_image_lock if is_large else contextlib.nullcontext(), explain(reader.header.format, "pixels"):
             image = reader.read(channels)
+    return reader.header, _complete(image, 0 if any_type else reader.header.highest, nodata)
+
+
+@contextlib.contextmanager
+def open_rows(source: Source, channels: int, any_type: bool, nodata: float | None = None) -> Iterator[RowImage | None]:
+    """Open a TIFF file of more than `tiff_format.LARGE_PIXELS`; provide `None` for another file.
+
+    It may be of any size. Raises the errors of `decode`.
+    """
+    with _opened(source, by_rows=True) as reader:
+        _check_bands(reader, channels, any_type)
+
+        def read(rows: slice) -> DecodedImage:
+            assert isinstance(reader, tiff_format.TiffReader)
+            with explain("tiff", "pixels"):
+                return _complete(reader.read(channels, rows), 0 if any_type else reader.header.highest, nodata)
+
+        yield RowImage(reader.header, read) if _reads_rows(reader) else None
+
+
+def _reads_rows(reader: ImageReader) -> bool:
+    return isinstance(reader, tiff_format.TiffReader) and reader.by_rows
+
+
+def _complete(image: DecodedImage, highest: int, nodata: float | None) -> DecodedImage:
+    """Return an image that knows `nodata`, and whose highest level, unless it is 0, becomes the maximum of the type."""
     if nodata is not None and image.metadata.nodata is None:
         image = dataclasses.replace(image, metadata=image.metadata._replace(nodata=nodata))
-    highest = 0 if any_type else reader.header.highest
     if highest:
         opacity = None if image.opacity is None else _stretch(image.opacity, highest)
         image = dataclasses.replace(image, pixels=_stretch(image.pixels, highest), opacity=opacity)
-    return reader.header, image
+    return image
 
 
 def _stretch(pixels: np.ndarray, highest: int) -> np.ndarray:
@@ -129,18 +162,19 @@ def _stretch(pixels: np.ndarray, highest: int) -> np.ndarray:
     return stretched
 
 
-def check(source: Source, channels: int = 3, has_range: bool = False) -> ImageFacts:
+def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: bool = False) -> ImageFacts:
     """Check an image by its header and its end; raise the errors of `decode`.
 
     The image is decoded only if it has no end marker near the end of the file, because valid files may have other data
-    behind it. With `has_range`, values may be of any type, and the depth is 16 bits.
+    behind it. With `has_range`, values may be of any type, and the depth is 16 bits. `by_rows` accepts files of
+    `open_rows`.
     """
-    with _opened(source) as reader:
+    with _opened(source, by_rows) as reader:
         header, images = reader.header, 1
         if not isinstance(source, Slice):
             with contextlib.suppress(ImageError):  # pages behind the first one, which are not used, may be damaged
                 images = _count(reader, channels)
-        _check_bands(header, channels, has_range)
+        _check_bands(reader, channels, has_range)
     content = source.path if isinstance(source, Slice) else source
     with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
         length = file.seek(0, os.SEEK_END)
@@ -148,14 +182,17 @@ def check(source: Source, channels: int = 3, has_range: bool = False) -> ImageFa
         end = zlib.crc32(file.read()) if FORMATS[header.format].compressed else 0
     if end and isinstance(source, Slice):
         end = zlib.crc32(b"%d" % source.number, end)
-    if not header.complete:
+    if not header.complete and not _reads_rows(reader):
         decode_values(source, channels, has_range)
     return ImageFacts(length, header.height, header.width, header.deep or has_range, end, images)
 
 
-def count(path: str | os.PathLike[str], channels: int = 3, axis: int | None = None) -> int:
-    """Return the number of images of a file: pages, slices along an axis, or frames; raise the errors of `decode`."""
-    with _opened(path) as reader:
+def count(path: str | os.PathLike[str], channels: int = 3, axis: int | None = None, by_rows: bool = False) -> int:
+    """Return the number of images of a file: pages, slices along an axis, or frames; raise the errors of `decode`.
+
+    `by_rows` accepts files of `open_rows`.
+    """
+    with _opened(path, by_rows) as reader:
         return _count(reader.along(axis), channels)
 
 
@@ -179,11 +216,13 @@ _opened_files_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def _opened(source: Source) -> Iterator[ImageReader]:
+def _opened(source: Source, by_rows: bool = False) -> Iterator[ImageReader]:
     """Provide the reader of an image. Files of `Slice`s stay open, because the next slice may be of the same file."""
     if not isinstance(source, Slice):
         with io.BytesIO(source) if isinstance(source, bytes) else open_regular(source) as file:
-            yield open_image(file)
+            with explain("tiff", "header"):
+                rows = tiff_format.open_rows(file) if by_rows else None
+            yield rows or open_image(file)
         return
     state = os.stat(source.path)
     key = (source.path, source.axis, state.st_mtime_ns, state.st_size)
@@ -201,8 +240,9 @@ def _opened(source: Source) -> Iterator[ImageReader]:
         yield reader
 
 
-def _check_bands(header: Header, channels: int, any_type: bool) -> None:
+def _check_bands(reader: ImageReader, channels: int, any_type: bool) -> None:
     """Check that an image has the bands for `channels`, and values of a type that is allowed."""
+    header = reader.header
     if channels in (1, 3) and not header.colors:
         raise ImageError(
             f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y in training"
@@ -215,7 +255,8 @@ def _check_bands(header: Header, channels: int, any_type: bool) -> None:
             f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need"
             " --value_range_x or --value_range_y in training"
         )
-    if any_type and not header.other_values:  # other values take more memory to decode than to convert
+    # Other values take more memory to decode than to convert.
+    if any_type and not header.other_values and not _reads_rows(reader):
         # Memory of all bands, of the chosen bands, and of the result and its opacity as uint16.
         pixel_bytes = (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
         check_size(header.width, header.height, header.height * header.width * pixel_bytes)

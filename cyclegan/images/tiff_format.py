@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import math
 import operator
@@ -56,6 +57,9 @@ MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 PHOTOMETRICS = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.RGB, PHOTOMETRIC.PALETTE, *COLORS)
 LERC_PARAMETERS = 50674
 MAX_PAGES = 1_000_000  # that an OME text may promise
+LARGE_PIXELS = 50_000_000  # larger files are translated row by row
+LARGEST_SEGMENT = 500_000_000  # bytes of a strip or tile of these files
+TILE = 512  # side in pixels of the tiles of large files that are written
 GDAL_NODATA = 42113
 REDUCED_OR_MASK = 1 | 4  # kinds of pages that belong to another page
 LEADING_AXES = re.compile(r"(\w*?)(?:S?YX|YXS)")  # axes in front of those of a page
@@ -90,6 +94,16 @@ def open_image(file: BinaryIO) -> ImageReader | None:
     return TiffReader(file, tifffile.TiffFile(file, _multifile=False))
 
 
+def open_rows(file: BinaryIO) -> TiffReader | None:
+    """Return the reader of a TIFF file of more than `LARGE_PIXELS` whose rows can be decoded by themselves."""
+    file.seek(0)
+    if file.read(4) not in MAGIC:
+        return None
+    file.seek(0)
+    reader = TiffReader(file, tifffile.TiffFile(file, _multifile=False), by_rows=True)
+    return reader if reader.by_rows and reader.header.height * reader.header.width > LARGE_PIXELS else None
+
+
 class TiffReader(ImageReader):
     """Read a page of a TIFF file; or, as bands, the channels of a microscope, which are pages.
 
@@ -97,9 +111,12 @@ class TiffReader(ImageReader):
         file: The file.
         tif: The same file as opened by tifffile.
         pages: The pages of the image if it is not the first one; several pages are its channels.
+        by_rows: Whether the image may be of any size, if its rows can be decoded by themselves.
     """
 
-    def __init__(self, file: BinaryIO, tif: tifffile.TiffFile, pages: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, file: BinaryIO, tif: tifffile.TiffFile, pages: Sequence[Any] = (), by_rows: bool = False
+    ) -> None:
         if not tif.pages:
             raise ImageError("a damaged TIFF file: truncated, it has no page")
         self._file, self.tif, self._pages = file, tif, pages or [tif.pages[0]]
@@ -114,8 +131,10 @@ class TiffReader(ImageReader):
         )
         self._is_other = f"{page.dtype}" not in LEVEL_TYPES
         channel_pages = _count_channels(tif) if page.samplesperpixel == 1 else 1
-        _check_page(page, channel_pages, self._by_libtiff, self._is_other)
         self._orientation = known_orientation(page.tags.valueof(Tag.Orientation))
+        has_small_parts = page.is_memmappable or (page.dtype and _segment_bytes(page) <= LARGEST_SEGMENT)
+        self.by_rows = bool(by_rows and not self._by_libtiff and self._orientation == 1 and has_small_parts)
+        _check_page(page, channel_pages, self._by_libtiff, self._is_other, self.by_rows)
         alpha = page.extrasamples[-1] if page.extrasamples else EXTRASAMPLE.UNSPECIFIED
         self._has_opacity = alpha != EXTRASAMPLE.UNSPECIFIED and not self._is_other
         self._premultiplied = alpha == EXTRASAMPLE.ASSOCALPHA
@@ -150,8 +169,8 @@ class TiffReader(ImageReader):
         """Return the reader of an image, which may differ from the others in size."""
         return TiffReader(self._file, self.tif, self._images[index])
 
-    def read(self, channels: int) -> DecodedImage:
-        """Decode the page, upright."""
+    def read(self, channels: int, rows: slice | None = None) -> DecodedImage:
+        """Decode the page, upright; or some of its rows, if it can be read `by_rows`."""
         if not self._whole:  # tifffile would fill the missing part with zeros
             raise ImageError("a damaged TIFF file: truncated, it has fewer pixels than its header promises")
         if self._by_libtiff:
@@ -162,7 +181,7 @@ class TiffReader(ImageReader):
             pages = self._pages if len(self._pages) > 1 else self._images[0]
             if len(pages) != channels:
                 raise ImageError(f"a damaged TIFF file: expected {channels} pages of channels, found {len(pages)}")
-        pixels = np.concatenate([self._decode(page) for page in pages], axis=2)
+        pixels = np.concatenate([self._decode(page, rows or slice(None)) for page in pages], axis=2)
         if self._is_other:
             pixels = pixels.astype(np.float32 if pixels.dtype.itemsize <= 2 else np.float64)
         if channels in (1, 3) and (mode := self._pillow_mode(pixels)):
@@ -175,14 +194,15 @@ class TiffReader(ImageReader):
         )
         return DecodedImage(*converted, self._metadata(), fractional="float" in self.header.other_values)
 
-    def _decode(self, page: Any) -> np.ndarray:
-        """Return the pixels of a page as [h, w, bands]; unsigned ones of up to 8 bits as uint8, with white as 255."""
+    def _decode(self, page: Any, rows: slice) -> np.ndarray:
+        """Return rows of a page as [h, w, bands]; unsigned ones of up to 8 bits as uint8, with white as 255."""
         if (page.shape, page.dtype, page.compression) != (self._page.shape, self._page.dtype, self._page.compression):
             raise ImageError("a TIFF file whose pages differ: expected channels of one size and type")
-        if page.compression in CODESTREAMS:
-            self._check_segments(page)
+        if page.compression in CODESTREAMS and not self.by_rows:
+            for index in range(len(page.dataoffsets)):
+                self._read_segment(page, index)
         # Bands lie in planes or in pixels, so the first or the last axis has length 1.
-        planes = page.asarray(squeeze=False, maxworkers=1)[:, 0]
+        planes = self._read_rows(page, rows) if self.by_rows else page.asarray(squeeze=False, maxworkers=1)[:, 0]
         page = page.keyframe
         pixels = np.moveaxis(planes, 0, 2).reshape(*planes.shape[1:3], -1)
         pixels = pixels.astype(np.uint8) if pixels.dtype == bool else pixels
@@ -197,14 +217,37 @@ class TiffReader(ImageReader):
         levels = np.rint(np.linspace(0, 255, highest + 1)).astype(np.uint8) if page.bitspersample < 8 else None
         return pixels if levels is None else levels[pixels]
 
-    def _check_segments(self, page: Any) -> None:
-        """Raise `ImageError` if a strip or tile is larger than the header says, so that it would take any memory."""
-        most = max(math.prod(page.chunks), 4 * math.prod(page.chunks[:-1]))  # WebP counts as four bands
-        for start, length in zip(page.dataoffsets, page.databytecounts):
-            self._file.seek(start)
-            size = size_of(self._file.read(length))
+    def _read_rows(self, page: Any, rows: slice) -> np.ndarray:
+        """Return rows of a page, [planes, rows, w, bands], from the strips or tiles that hold them."""
+        start, stop, _ = rows.indices(page.imagelength)
+        if page.is_memmappable:
+            return np.array(page.asarray(out="memmap", squeeze=False)[:, 0, start:stop], page.dtype)
+        planes, _, _, width, bands = page.shaped
+        result = np.empty((planes, stop - start, width, bands), page.dtype)
+        height, across = page.chunks[0], -(-width // page.chunks[1])
+        count = len(page.dataoffsets) // planes
+        for first in range(0, planes * count, count):
+            for index in range(first + start // height * across, first + -(-stop // height) * across):
+                data = self._read_segment(page, index)
+                tables = {"jpegtables": page.jpegtables, "jpegheader": page.jpegheader}
+                segment, (plane, _, top, left, _), _ = page.decode(data, index, **tables)
+                part = segment[0, max(start - top, 0) : stop - top, : width - left]
+                result[plane, max(top - start, 0) :, left:][: part.shape[0], : part.shape[1]] = part
+        return result
+
+    def _read_segment(self, page: Any, index: int) -> bytes:
+        """Return the bytes of a strip or tile; raise `ImageError` if it is larger than the header says.
+
+        It would take any memory to decode.
+        """
+        self._file.seek(page.dataoffsets[index])
+        data = self._file.read(page.databytecounts[index])
+        if page.compression in CODESTREAMS:
+            most = max(math.prod(page.chunks), 4 * math.prod(page.chunks[:-1]))  # WebP counts as four bands
+            size = size_of(data)
             if size is None or not 0 < size.width * size.height * size.bands <= most:
                 raise ImageError("a damaged TIFF file: a strip or tile has another size than its header promises")
+        return data
 
     def _pillow_mode(self, pixels: np.ndarray) -> str:
         """Return the mode in which Pillow converts the colors; an empty text if they are gray or sRGB."""
@@ -298,9 +341,9 @@ def _pages_of(series: Any, count: int) -> list[Any]:
     return [make(index=number, dataoffsets=(place,)) for place, number in places]
 
 
-def _check_page(page: tifffile.TiffPage, pages: int, by_libtiff: bool, is_other: bool) -> None:
+def _check_page(page: tifffile.TiffPage, pages: int, by_libtiff: bool, is_other: bool, by_rows: bool) -> None:
     """Raise `ImageError` unless the page is a flat image that this reader decodes; take `pages` of them as one."""
-    check_size(page.imagewidth, page.imagelength)
+    check_size(page.imagewidth, 1 if by_rows else page.imagelength)
     if page.is_tiled:
         check_size(page.tilewidth, page.tilelength)
     dtype: Any = page.dtype
@@ -316,12 +359,19 @@ def _check_page(page: tifffile.TiffPage, pages: int, by_libtiff: bool, is_other:
             f"a TIFF file of compression {_name(page.compression)} and colors {_name(page.photometric)}: expected one"
             f" of {', '.join(each.name for each in (*LOSSLESS, *CODESTREAMS))}, and gray or RGB"
         )
+    if by_rows:
+        return
     pixels = page.imagewidth * page.imagelength
-    segment = math.prod(page.chunks) * dtype.itemsize  # a strip or tile, decoded beside the image
+    segment = _segment_bytes(page)  # decoded beside the image
     bytes_each = 8 if is_other else 2  # of intermediate floats, or of the image as uint16
     result = bytes_each * pixels * max(page.samplesperpixel * pages, 4)
     segments = 4 * segment if page.compression in CODESTREAMS else segment
     check_size(page.imagewidth, page.imagelength, page.nbytes * pages + max(segments, result))
+
+
+def _segment_bytes(page: tifffile.TiffPage) -> int:
+    """Return the memory of a decoded strip or tile."""
+    return math.prod(page.chunks) * np.dtype(page.dtype).itemsize
 
 
 def _name(value: int) -> str:
@@ -353,8 +403,9 @@ def _has_segments(page: Any, file: BinaryIO, by_libtiff: bool) -> bool:
 
 def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata) -> None:
     """Write all TIFF files with tifffile, because Pillow has no 16-bit RGB and no more than four bands."""
-    ome = {**dict(metadata.ome), "axes": "YXS" if bands.shape[2] > 1 else "YX"} if metadata.ome else None
-    _save(path, without_single_axis(bands), bands.shape[2], has_opacity, metadata, ome, bool(ome))
+    ome = _ome(metadata, bands.shape[2])
+    settings = _settings(bands.shape[2], has_opacity, metadata, ome, bool(ome))
+    tifffile.imwrite(path, without_single_axis(bands), **settings)
 
 
 @contextlib.contextmanager
@@ -389,19 +440,47 @@ def create_stack(
             metadata = metadata._replace(description="\n".join([first, *counts, *lines, *units, ""]))
             described = None
         data = array[..., 0] if place < 0 and bands == 1 else array
-        _save(path, data, bands, False, metadata, described, bool(tif and tif.is_ome))
+        settings = _settings(bands, False, metadata, described, bool(tif and tif.is_ome))
+        tifffile.imwrite(path, data, **settings)
 
 
-def _save(
-    path: pathlib.Path,
-    data: np.ndarray,
-    bands: int,
-    has_opacity: bool,
-    metadata: Metadata,
-    described: dict[str, Any] | None,
-    as_ome: bool,
+def write_rows(
+    path: pathlib.Path, height: int, parts: Iterator[np.ndarray], has_opacity: bool, metadata: Metadata
 ) -> None:
-    """Write pages, whose last axis are bands if there are several, with the axes and sizes that are `described`."""
+    """Write a BigTIFF file in tiles; `parts` are its rows, from top to bottom: [any number, w, bands]."""
+    first = next(parts)
+    ome = _ome(metadata, first.shape[2])
+    tifffile.imwrite(
+        path,
+        _cut_tiles(itertools.chain([first], parts)),
+        shape=without_single_axis(np.broadcast_to(first[:1], (height, *first.shape[1:]))).shape,
+        dtype=first.dtype,
+        bigtiff=True,
+        tile=(TILE, TILE),
+        maxworkers=1,
+        **_settings(first.shape[2], has_opacity, metadata, ome, bool(ome)),
+    )
+
+
+def _cut_tiles(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """Yield the tiles of an image; those at its right and its bottom may be smaller."""
+    rows = next(parts)
+    while len(rows):
+        while len(rows) < TILE and (part := next(parts, None)) is not None:
+            rows = np.concatenate([rows, part])
+        for left in range(0, rows.shape[1], TILE):
+            yield without_single_axis(rows[:TILE, left : left + TILE])
+        rows = rows[TILE:]
+
+
+def _ome(metadata: Metadata, bands: int) -> dict[str, Any] | None:
+    return {**dict(metadata.ome), "axes": "YXS" if bands > 1 else "YX"} if metadata.ome else None
+
+
+def _settings(
+    bands: int, has_opacity: bool, metadata: Metadata, described: dict[str, Any] | None, as_ome: bool
+) -> dict[str, Any]:
+    """Return the arguments of `imwrite` for pages with these bands, and the axes and sizes that are `described`."""
     channels = bands - has_opacity
     is_rgb = channels == 3
     tags = [(*tag, True) for tag in metadata.tags]
@@ -409,18 +488,16 @@ def _save(
         tags.append((Tag.XMLPacket, 1, len(metadata.xmp), metadata.xmp, True))
     if metadata.nodata is not None:
         tags.append((GDAL_NODATA, 2, 0, repr(metadata.nodata).removesuffix(".0"), True))
-    tifffile.imwrite(
-        path,
-        data,
-        photometric="rgb" if is_rgb else "minisblack",
-        planarconfig="contig" if bands > 1 else None,
-        extrasamples=["unassalpha"] * has_opacity + ["unspecified"] * (channels - (3 if is_rgb else 1)),
-        compression="adobe_deflate",
-        iccprofile=metadata.profile or None,
-        resolution=metadata.resolution,
-        resolutionunit=metadata.unit if metadata.resolution else None,
-        extratags=tags,
-        description=metadata.description or None,
-        ome=as_ome,
-        metadata=described,
-    )
+    return {
+        "photometric": "rgb" if is_rgb else "minisblack",
+        "planarconfig": "contig" if bands > 1 else None,
+        "extrasamples": ["unassalpha"] * has_opacity + ["unspecified"] * (channels - (3 if is_rgb else 1)),
+        "compression": "adobe_deflate",
+        "iccprofile": metadata.profile or None,
+        "resolution": metadata.resolution,
+        "resolutionunit": metadata.unit if metadata.resolution else None,
+        "extratags": tags,
+        "description": metadata.description or None,
+        "ome": as_ome,
+        "metadata": described,
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pathlib
+from collections.abc import Callable, Iterator
 from typing import Any, overload
 
 import numpy as np
@@ -18,7 +19,7 @@ from cyclegan.images.value_range import to_float
 from cyclegan.inference import conversions, tiles
 from cyclegan.inference.conversions import Path, Size
 from cyclegan.inference.tiles import MIN_TILE, TILE
-from cyclegan.networks import compat, generators
+from cyclegan.networks import compat, generators, normalization
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.run_directory import refuse_other_stack, saved_checkpoints
 
@@ -77,7 +78,7 @@ class Model:
                 )
                 for direction, pair in zip(self.config.objective.directions, self.config.objective.adversaries)
             }
-        self._functions: dict[tuple[str, np.dtype], tf.types.experimental.GenericFunction] = {}
+        self._functions: dict[tuple[str, np.dtype], tiles.Network] = {}
         networks = {network.name: network for network in self.generators.values()}
         self._checkpoints = CheckpointManager(self.path / "checkpoints", networks)
         self.restore(checkpoint)
@@ -145,20 +146,38 @@ class Model:
 
     def translate(self, direction: str, images: np.ndarray) -> np.ndarray:
         """Translate a batch: uint8, uint16, or float32 in [-1, 1], [N, h, w, C]. The result has the same type."""
-        function, channels = self._function(direction, images.dtype), self.channels(direction)[1]
-        return tiles.translate(images, function, channels, self.config.networks.multiple, self.tile)
+        return tiles.translate(images, self.network(direction, images.dtype), self.tile)
 
-    def _function(self, direction: str, dtype: np.dtype) -> tf.types.experimental.GenericFunction:
-        """Return the compiled generator for images of a type, traced once for all numbers and sizes."""
-        generator = self.generator(direction)
+    def translate_rows(
+        self, direction: str, read: Callable[[slice], np.ndarray], size: tuple[int, int]
+    ) -> Iterator[np.ndarray]:
+        """Translate an image of any size that is read row by row; see `tiles.translate_rows`."""
+        return tiles.translate_rows(read, size, self.network(direction, np.dtype(np.float32)), self.tile)
+
+    def network(self, direction: str, dtype: np.dtype) -> tiles.Network:
+        """Return the generator for images of a type, compiled once for all numbers and sizes."""
+        generator, (channels, translated) = self.generator(direction), self.channels(direction)
         if (direction, dtype) not in self._functions:
+            widths = normalization.widths(generator)
 
             def call(images: tf.Tensor) -> tf.Tensor:
                 with tf.device(self._device):
                     return generator(images if dtype == np.float32 else to_float(images), training=False)
 
-            signature = tf.TensorSpec([None, None, None, self.channels(direction)[0]], dtype)
-            self._functions[direction, dtype] = tf.function(call, [signature])
+            def measure(*arguments: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+                with tf.device(self._device):
+                    return normalization.call_with_moments(generator, *arguments)
+
+            shape, moments = [None, None, None, channels], [tf.TensorSpec([2, width]) for width in widths]
+            others = [moments, tf.TensorSpec([4], tf.int32), tf.TensorSpec([], tf.bool)]
+            self._functions[direction, dtype] = tiles.Network(
+                tf.function(call, [tf.TensorSpec(shape, dtype)]),
+                tf.function(measure, [tf.TensorSpec(shape), *others]),
+                widths,
+                translated,
+                self.config.networks.multiple,
+                self.config.networks.reach,
+            )
         return self._functions[direction, dtype]
 
     def generator(self, direction: str) -> tf.keras.Model:

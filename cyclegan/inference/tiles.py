@@ -1,59 +1,193 @@
-"""Translation of images of any size: mirrored at their edges to sides that the network accepts, or in tiles."""
+"""Translation of images of any size: mirrored at their edges to sides that the network accepts, or in tiles.
+
+Tiles have no seams. Each tile has a margin of other pixels that may influence it, and instance normalization uses the
+statistics of the whole image. A first estimate of them comes from a reduced copy of the image. Passes over all tiles
+then measure how much the statistics of the copy and of the image differ at each normalization; this difference hardly
+depends on errors of the layers before. After `n` passes, the statistics of the first `n` normalizations are exact.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cyclegan.config.data import MIN_SIDE
 from cyclegan.images.image import row_blocks
-from cyclegan.images.value_range import from_float
+from cyclegan.images.value_range import from_float, to_float
 
 TILE = 1536  # default side in pixels of the largest square that is translated at once
-OVERLAP = 128  # pixels that two neighboring tiles share
-MIN_TILE = 4 * OVERLAP
+MIN_TILE = 512
+TOLERANCE = 0.01  # of the statistics; images then differ by less than a level of 255; see `_change`
+EPSILON = 1e-5  # of variances that are compared, as in `call_with_moments`
 
-Network = Callable[[np.ndarray], Any]  # from [N, H, W, C] to float32 [N, H, W, C'] in [-1, 1], an array or a tensor
-Span = tuple[int, int, np.ndarray]  # start, stop, weights of the pixels (the weights of all tiles add up to 1)
+Moments = Sequence[np.ndarray]  # of each instance normalization: [mean, variance] or [shift, ratio], [2, C]
 
 
-def translate(images: np.ndarray, network: Network, channels: int, multiple: int, tile: int) -> np.ndarray:
+class Network(NamedTuple):
+    """A generator, as tiles need it."""
+
+    call: Callable[[np.ndarray], Any]  # from [N, H, W, C] to float32 [N, H, W, C'] in [-1, 1], an array or a tensor
+    measure: Callable[..., tuple[Any, Sequence[Any]]]  # see `normalization.call_with_moments`
+    widths: Sequence[int]  # channels of each instance normalization
+    channels: int  # of translations
+    multiple: int  # pixels by which the sides of the input must be divisible
+    reach: int  # pixels around an output pixel that may influence it
+
+
+class Span(NamedTuple):
+    """Part of a side: rows or columns of a tile."""
+
+    start: int
+    stop: int
+    core: tuple[int, int]  # without the margins, relative to `start`: the cores divide the side
+    weights: np.ndarray  # of the pixels; the weights of all tiles add up to 1
+
+
+def translate(images: np.ndarray, network: Network, tile: int) -> np.ndarray:
     """Translate images of any size.
-
-    Images of more than tile x tile pixels are translated in overlapping tiles that fade into each other. Instance
-    normalization then sees one tile only, so colors may drift between distant tiles.
 
     Args:
         images: uint8, uint16, or float32 in [-1, 1]: [N, h, w, C]. The result has the same type.
-        network: Function that translates images whose sides are multiples of `multiple`.
-        channels: Number of channels of the translations.
-        multiple: Pixels by which the sides of the network's input must be divisible.
-        tile: Side in pixels of the largest square that is translated at once; at least `MIN_TILE`.
+        network: The generator.
+        tile: Side in pixels of the largest square that is translated at once; at least `MIN_TILE`. Images of more
+            pixels are translated in tiles.
     """
     height, width = images.shape[1:3]
     if height * width <= tile**2:
-        return _to_type(_translate_padded(images, network, multiple), images.dtype)
-    result = np.empty((*images.shape[:3], channels), images.dtype)
+        (top, bottom), (left, right) = (_padding(side, network.multiple) for side in (height, width))
+        padded = np.pad(images, ((0, 0), (top, bottom), (left, right), (0, 0)), mode="reflect")
+        return _to_type(np.asarray(network.call(padded))[:, top : top + height, left : left + width], images.dtype)
+    result = np.empty((*images.shape[:3], network.channels), images.dtype)
     for image, translated in zip(images, result):
-        total = np.zeros(translated.shape, np.float32)
-        for top, bottom, down in make_spans(height, tile):
-            for left, right, across in make_spans(width, tile):
-                (part,) = _translate_padded(image[None, top:bottom, left:right], network, multiple)
-                total[top:bottom, left:right] += part * (down[:, None] * across)[..., None]
-        for rows in row_blocks(total.shape):
-            translated[rows] = _to_type(total[rows], images.dtype)
+        top = 0
+        for rows in translate_rows(image.__getitem__, (height, width), network, tile):
+            translated[top : top + len(rows)] = rows
+            top += len(rows)
     return result
 
 
-def _translate_padded(images: np.ndarray, network: Network, multiple: int) -> np.ndarray:
-    """Return the output of the network for images that are mirrored at their edges, cropped back to their size."""
-    height, width = images.shape[1:3]
-    (top, bottom), (left, right) = _padding(height, multiple), _padding(width, multiple)
-    padded = np.pad(images, ((0, 0), (top, bottom), (left, right), (0, 0)), mode="reflect")
-    return np.asarray(network(padded))[:, top : top + height, left : left + width]
+def translate_rows(
+    read: Callable[[slice], np.ndarray], size: tuple[int, int], network: Network, tile: int
+) -> Iterator[np.ndarray]:
+    """Translate an image in tiles; yield its rows from top to bottom, some at a time: [any number, w, C'].
+
+    Args:
+        read: Function that returns rows of the image, [rows, w, C], of the types of `translate`. It is called for at
+            most `tile` rows at a time, in each pass again.
+        size: Height and width of the image.
+        network: The generator.
+        tile: See `translate`.
+    """
+    image = _TiledImage(read, size, network, tile)
+    for rows, dtype in image.translate(image.find_moments()):
+        result = np.empty(rows.shape, dtype)
+        for block in row_blocks(rows.shape):
+            result[block] = _to_type(rows[block], dtype)
+        yield result
+
+
+class _TiledImage:
+    """An image whose rows are read as they are needed, mirrored at its edges to sides that the network accepts."""
+
+    def __init__(self, read: Callable[[slice], np.ndarray], size: tuple[int, int], network: Network, tile: int) -> None:
+        self._read, self._size, self._network, self._tile = read, size, network, tile
+        paddings = [_padding(side, network.multiple) for side in size]
+        self._offsets = [before for before, _ in paddings]
+        # The row or column of the image at each row or column of the padded image.
+        self._indices = [np.pad(np.arange(side), padding, "reflect") for side, padding in zip(size, paddings)]
+        self._spans = [make_spans(len(indices), tile, network.multiple, network.reach) for indices in self._indices]
+        self.measured: list[np.ndarray] = []  # by the last complete `translate`
+
+    def find_moments(self) -> list[np.ndarray]:
+        """Return mean and variance over the whole image of the input of each instance normalization."""
+        network = self._network
+        if not network.widths:
+            return []
+        small = self._reduce()
+        corrections = [np.stack([np.zeros(width), np.ones(width)]) for width in network.widths]
+        own, moments = self._correct(small, corrections)
+        for _ in network.widths:
+            for _ in self.translate(moments):
+                pass
+            corrections = [_compare(*each) for each in zip(self.measured, own)]
+            change = max(_change(*each) for each in zip(self.measured, moments))
+            own, moments = self._correct(small, corrections)
+            if not change > TOLERANCE:
+                break
+        return moments
+
+    def _correct(self, small: np.ndarray, corrections: Moments) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Return the moments of the reduced image in the network, and after correction."""
+        core = (0, small.shape[1], 0, small.shape[2])
+        _, both = self._network.measure(small, _as_float32(corrections), core, True)
+        return [np.asarray(each)[:2] for each in both], [np.asarray(each)[2:] for each in both]
+
+    def _reduce(self) -> np.ndarray:
+        """Return the image reduced to at most about tile x tile pixels, by averages: float32 [1, H, W, C]."""
+        height, width = self._size
+        factor = math.ceil(math.sqrt(height * width) / self._tile)
+        step = self._tile // factor * factor
+        parts = []
+        for top in range(0, height, step):
+            rows = self._read(slice(top, min(top + step, height)))
+            highest = 1 if rows.dtype == np.float32 else np.iinfo(rows.dtype).max
+            averages = _average(_average(rows, factor, 0), factor, 1)
+            parts.append(averages if highest == 1 else averages / np.float32(highest / 2) - 1)
+        small = np.concatenate(parts)
+        paddings = (*(_padding(side, self._network.multiple) for side in small.shape[:2]), (0, 0))
+        return np.pad(small, paddings, "reflect")[None]
+
+    def translate(self, moments: Moments) -> Iterator[tuple[np.ndarray, np.dtype]]:
+        """Translate all tiles with given moments; yield rows from top to bottom, float32, and the type of the image.
+
+        At the end, `measured` has the moments of the whole image.
+        """
+        network, (height, width), (above, before) = self._network, self._size, self._offsets
+        given = _as_float32(moments)
+        sums = [np.zeros((2, channels)) for channels in network.widths]
+        waiting = np.zeros((0, len(self._indices[1]), network.channels), np.float32)
+        for top, bottom, (first, last), down in self._spans[0]:
+            indices = self._indices[0][top:bottom]
+            band = self._read(slice(indices.min(), indices.max() + 1))
+            total = np.zeros((bottom - top, *waiting.shape[1:]), np.float32)
+            total[: len(waiting)] = waiting
+            for left, right, columns, across in self._spans[1]:
+                pixels = band[np.ix_(indices - indices.min(), self._indices[1][left:right])]
+                output, measured = network.measure(_to_float32(pixels)[None], given, (first, last, *columns), False)
+                total[:, left:right] += np.asarray(output)[0] * (down[:, None] * across)[..., None]
+                for each, (mean, variance) in zip(sums, (np.asarray(one)[:2].astype(np.float64) for one in measured)):
+                    each += (last - first) * (columns[1] - columns[0]) * np.stack([mean, variance + mean**2])
+            done = next((start for start, *_ in self._spans[0] if start > top), bottom) - top
+            waiting = total[done:].copy()  # frees the rest
+            rows = slice(max(above - top, 0), max(min(above + height - top, done), 0))
+            yield total[rows, before : before + width], band.dtype
+        means = [each / (len(self._indices[0]) * len(self._indices[1])) for each in sums]
+        self.measured = [np.stack([mean, np.maximum(square - mean**2, 0)]) for mean, square in means]
+
+
+def _average(pixels: np.ndarray, count: int, axis: int) -> np.ndarray:
+    """Return averages of each `count` rows or columns, float32; the last may be of fewer."""
+    starts = np.arange(0, pixels.shape[axis], count)
+    counts = np.diff([*starts, pixels.shape[axis]]).astype(np.float32)
+    return np.add.reduceat(pixels, starts, axis, np.float32) / (counts[:, None, None] if axis == 0 else counts[:, None])
+
+
+def _as_float32(moments: Moments) -> list[np.ndarray]:
+    return [each.astype(np.float32) for each in moments]
+
+
+def _compare(image: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return what turns the moments of `other` into those of `image`: a shift in standard deviations, and a ratio."""
+    return np.stack([(image[0] - other[0]) / np.sqrt(other[1] + EPSILON), (image[1] + EPSILON) / (other[1] + EPSILON)])
+
+
+def _change(measured: np.ndarray, used: np.ndarray) -> float:
+    """Return the largest difference between moments, about in standard deviations."""
+    shift, ratio = _compare(measured, used)
+    return max(np.abs(shift).max(), np.abs(np.log(ratio)).max() / 2)
 
 
 def _padding(side: int, multiple: int) -> tuple[int, int]:
@@ -62,25 +196,35 @@ def _padding(side: int, multiple: int) -> tuple[int, int]:
     return missing // 2, missing - missing // 2
 
 
+def _to_float32(images: np.ndarray) -> np.ndarray:
+    return images if images.dtype == np.float32 else to_float(images)
+
+
 def _to_type(images: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return images if dtype == np.float32 else from_float(images, dtype)
 
 
-def make_spans(length: int, tile: int) -> list[Span]:
-    """Divide a side into spans of at most `tile` pixels.
+def make_spans(length: int, tile: int, multiple: int, reach: int) -> list[Span]:
+    """Divide a side, a multiple of `multiple`, into spans of at most `tile` pixels that start at such multiples.
 
-    Each span shares `OVERLAP` pixels with the next. There its weights fall to 0 while those of the next rise to 1.
+    Margins of `reach` pixels belong to the next tile only, so that tiles are exact. If the reach is too large for the
+    tile, as that of a U-Net, tiles fade into each other in narrower margins.
     """
-    count = 1 if length <= tile else math.ceil(length / (tile - OVERLAP))
-    ends = [round(i * length / count) for i in range(count + 1)]
-    rising = (np.arange(OVERLAP, dtype=np.float32) + 0.5) / OVERLAP
+    exact = reach <= tile // 4
+    unit = max(4, multiple // 2)  # two margins are a multiple of `multiple`
+    margin = math.ceil((reach if exact else tile // 16) / unit) * unit
+    step = tile // multiple * multiple - 2 * margin
+    starts = range(0, max(length - 2 * margin, 1), step) if length > tile else range(1)
+    rising = (np.arange(2 * margin, dtype=np.float32) + 0.5) / (2 * margin)
+    rising = np.rint(rising) if exact else rising
     spans = []
-    for first, last in zip(ends, ends[1:]):
-        start, stop = max(first - OVERLAP // 2, 0), min(last + OVERLAP // 2, length)
+    for start in starts:
+        stop = min(start + step + 2 * margin, length) if length > tile else length
         weights = np.ones(stop - start, np.float32)
         if start:
-            weights[:OVERLAP] = rising
+            weights[: 2 * margin] = rising
         if stop < length:
-            weights[-OVERLAP:] = 1 - rising
-        spans.append((start, stop, weights))
+            weights[-2 * margin :] = 1 - rising
+        core = (margin if start else 0, stop - start - (margin if stop < length else 0))
+        spans.append(Span(start, stop, core, weights))
     return spans

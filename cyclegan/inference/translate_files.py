@@ -242,9 +242,10 @@ class _FileTranslator:
         """Read the header of a file; return (shape of the image to translate, pixels of the file, file)."""
         axis = self._data.slice_axis
         try:
-            task = dataclasses.replace(task, images=reader.count(task.source, self._channels, axis))
+            by_rows = self._may_read_rows(task)
+            task = dataclasses.replace(task, images=reader.count(task.source, self._channels, axis, by_rows))
             source = Slice(task.source, 0, axis) if self._is_stack(task) else task.source
-            facts = reader.check(source, self._channels, bool(self._ranges[0]))
+            facts = reader.check(source, self._channels, bool(self._ranges[0]), by_rows)
         except Exception:  # `translate` reports it
             return None, 0, task
         height, width = self._size[::-1] if self._size else (facts.height, facts.width)
@@ -270,7 +271,8 @@ class _FileTranslator:
         masks: dict[FileTask, np.ndarray | None] = {}
         for task in tasks:
             with report.catch(task):
-                originals[task], masks[task] = self._read(task.source, task.mask)
+                if not (self._may_read_rows(task) and self._translate_rows(report, task)):
+                    originals[task], masks[task] = self._read(task.source, task.mask)
         try:
             results = self._generate([(image.pixels, masks.get(task)) for task, image in originals.items()])
         except Exception:  # such as too little memory: one by one
@@ -365,6 +367,35 @@ class _FileTranslator:
             for output, _ in self._generate([(image.pixels, None) for image in images], cycles=False)
         ]
         return [(time, output.repeat(3 // output.shape[2], axis=2)) for (time, _), output in zip(frames, outputs)]
+
+    def _may_read_rows(self, task: FileTask) -> bool:
+        return self._size is None and self._page is None and not task.mask and self._format_of(task) == "tiff"
+
+    def _translate_rows(self, report: Report, task: FileTask) -> bool:
+        """Translate a file row by row; return whether it is one for this."""
+        with reader.open_rows(task.source, self._channels, bool(self._ranges[0]), self._nodata) as image:
+            if image is None:
+                return False
+            model = self._idle.get()
+            try:
+                formats.write_rows(task.target, image.header.height, self._make_rows(model, task, image))
+            finally:
+                self._idle.put(model)
+            report.done, report.images, report.tiled = report.done + 1, report.images + 1, report.tiled + 1
+            report.cut += task.images > 1
+        return True
+
+    def _make_rows(self, model: Model, task: FileTask, image: reader.RowImage) -> Iterator[DecodedImage]:
+        """Yield the rows of the translation of a file, from top to bottom."""
+
+        def read(rows: slice) -> DecodedImage:
+            return conversions.to_network(image.read(rows), self._ranges)
+
+        top = 0
+        size = image.header.height, image.header.width
+        for output in model.translate_rows(self._direction, lambda rows: read(rows).pixels, size):
+            yield self._to_values(task, read(slice(top, top + len(output))), output)
+            top += len(output)
 
     def _generate(
         self, originals: Sequence[tuple[np.ndarray, np.ndarray | None]], cycles: bool = True

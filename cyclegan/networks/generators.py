@@ -40,6 +40,11 @@ class ResNet(NetworkConfig):
         """How often the generators halve their input."""
         return 2
 
+    @property
+    def reach(self) -> int:
+        """Pixels around an output pixel that influence it, at most: 8 per block, and 28 for all other layers."""
+        return 8 * self.residual_blocks + 28
+
     def _check(self) -> None:
         resnet = RESNET.fullmatch(self.generator)
         if not resnet:
@@ -79,6 +84,11 @@ class UNet(NetworkConfig):
     def halvings(self) -> int:
         """How often the generators halve their input."""
         return {"unet_256": 8, "unet_128": 7}[self.generator]
+
+    @property
+    def reach(self) -> int:
+        """Pixels around an output pixel that influence it, at most."""
+        return 4 * self.multiple
 
     def _check(self) -> None:
         if self.antialias:

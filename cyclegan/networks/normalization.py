@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import threading
+from collections.abc import Sequence
 from typing import Any, Callable
 
 import tensorflow as tf
@@ -17,6 +19,47 @@ MOMENTUM = 0.9  # of batch normalization: PyTorch's default of 0.1 is 1 minus th
 LARGE_SAMPLE = 2**16  # values of a sample from which a CPU is faster with one fused operation per sample
 
 _unit = tf.math.l2_normalize
+_active = threading.local()  # its `moments` replace those that instance normalization computes in this thread
+
+
+def call_with_moments(
+    generator: tf.keras.Model, images: tf.Tensor, given: Sequence[tf.Tensor], core: tf.Tensor, corrects: tf.Tensor
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Call a generator without training, with given mean and variance in each instance normalization.
+
+    Args:
+        generator: The generator.
+        images: float32 [N, H, W, C].
+        given: For each normalization [2, C]: mean and variance. With `corrects`, a shift in standard deviations, and a
+            ratio: they change the mean and the variance of the input of the normalization.
+        core: int32 [4], (top, bottom, left, right) in pixels of the images: the part whose mean and variance count.
+        corrects: Whether `given` are corrections.
+
+    Returns:
+        The translations; and for each normalization [4, C]: mean and variance of its input, and those that it uses.
+    """
+    measured: list[tf.Tensor] = []
+
+    def moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        top, bottom, left, right = tf.unstack(core * tf.shape(x)[1] // tf.shape(images)[1])
+        mean, variance = tf.nn.moments(x[:, top:bottom, left:right], axes=[0, 1, 2])
+        first, second = tf.unstack(given[len(measured)])
+        shifted = mean + first * tf.sqrt(variance + PYTORCH_EPSILON)
+        scaled = tf.maximum((variance + PYTORCH_EPSILON) * second - PYTORCH_EPSILON, 0.0)
+        used = tf.where(corrects, shifted, first), tf.where(corrects, scaled, second)
+        measured.append(tf.stack([mean, variance, *used]))
+        return used
+
+    _active.moments = moments
+    try:
+        return generator(images, training=False), measured
+    finally:
+        _active.moments = None
+
+
+def widths(generator: tf.keras.Model) -> list[int]:
+    """Return the numbers of channels of the instance normalizations of a generator, in the order of their calls."""
+    return [layer.output.shape[-1] for layer in generator.layers if isinstance(layer, InstanceNormalization)]
 
 
 def make_instance_normalization(
@@ -76,12 +119,12 @@ class InstanceNormalization(_Base):
     def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Normalize features [N, H, W, C]."""
         values = x.shape[1:].num_elements() or 0  # 0 if the shape is not known yet
-        if not (training and x.shape[0] and values):
-            return tf.cast(super().call(tf.cast(x, tf.float32)), x.dtype)
-        if values >= LARGE_SAMPLE or hardware.has_accelerator():
+        single, given = tf.cast(x, tf.float32), getattr(_active, "moments", None)
+        if not given and not (training and x.shape[0] and values):
+            return tf.cast(super().call(single), x.dtype)
+        if not given and (values >= LARGE_SAMPLE or hardware.has_accelerator()):
             return self._normalize_fused(x)
-        single = tf.cast(x, tf.float32)
-        mean, variance = tf.nn.moments(single, axes=[1, 2], keepdims=True)
+        mean, variance = given(single) if given else tf.nn.moments(single, axes=[1, 2], keepdims=True)
         y = tf.nn.batch_normalization(single, mean, variance, self.beta, self.gamma, self.epsilon)
         return tf.cast(y, x.dtype)
 

@@ -248,3 +248,43 @@ def test_overviews_are_no_pages_and_channels_are_bands(tmp_path):
         np.testing.assert_array_equal(reader.decode(path, 4, np.uint16), deep_values(4))
         np.testing.assert_array_equal(reader.decode(path, 1, np.uint16), deep_values(4)[..., :1])
         assert reader.count(path) == 1
+
+
+@pytest.mark.parametrize("kind", [*TIFFS, "in planes", "as jpeg"])
+def test_rows_are_decoded_by_themselves(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(tiff_format, "LARGE_PIXELS", 1000)
+    path, values = tmp_path / "a.tif", deep_values(3, 90, 70)
+    if kind == "in planes":
+        planes = np.moveaxis(values, 2, 0)
+        tifffile.imwrite(
+            path, planes, photometric="rgb", planarconfig="separate", tile=(16, 32), compression="zlib", predictor=True
+        )
+    elif kind == "as jpeg":
+        path.write_bytes(tiff_of((values >> 8).astype(np.uint8), compression="jpeg", tile=(32, 16)))
+    else:
+        path.write_bytes(tiff_of(values, **TIFFS[kind]))
+    whole = reader.decode_values(path, 3).pixels
+    with reader.open_rows(path, 3, any_type=False) as image:
+        assert (image.header.height, image.header.width) == (90, 70)
+        for start, stop in ((0, 90), (0, 1), (15, 17), (31, 70), (89, 90)):
+            np.testing.assert_array_equal(image.read(slice(start, stop)).pixels, whole[start:stop])
+
+
+def test_a_file_of_any_size_is_read_by_the_tiles_that_hold_the_rows(tmp_path, monkeypatch):
+    """Memory is bounded: few tiles are read, and images of other sizes and kinds are not read in this way."""
+    path, side, read, original = tmp_path / "a.tif", 20_480, [], tiff_format.TiffReader._read_segment
+    empty = np.zeros((1024, 1024, 3), np.uint8)
+    tifffile.imwrite(
+        path, (empty for _ in range(400)), shape=(side, side, 3), dtype=np.uint8, tile=(1024, 1024), compression="zlib",
+        photometric="rgb", maxworkers=1,
+    )  # fmt: skip
+    monkeypatch.setattr(tiff_format.TiffReader, "_read_segment", lambda *args: read.append(args[2]) or original(*args))
+    reader.check(path, by_rows=True)
+    with reader.open_rows(path, 3, any_type=False) as image:
+        assert image.read(slice(3000, 3100)).pixels.shape == (100, side, 3)
+    assert read == [*range(40, 80)]
+    with pytest.raises(ValueError, match="20480 x 20480 pixels: expected at most 180 million"):
+        reader.check(path)
+    path.write_bytes(tiff_of(deep_values(3)))
+    with reader.open_rows(path, 3, any_type=False) as image:
+        assert image is None

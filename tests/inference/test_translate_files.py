@@ -7,11 +7,12 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+import tifffile
 from PIL import Image
 
 import cyclegan
 from cyclegan.errors import UserError
-from cyclegan.images import formats, geometry, reader
+from cyclegan.images import formats, geometry, reader, tiff_format
 from cyclegan.images.image import DecodedImage, Metadata
 from cyclegan.inference import file_plan, translate_files
 from cyclegan.inference.model import Model
@@ -106,6 +107,32 @@ def test_tiled_images_and_files_with_several_frames_are_counted(run_folder, tmp_
     report = translate([model], tmp_path / "in", tmp_path / "out")
     assert (report.done, report.tiled, report.cut) == (4, 1, 2)
     np.testing.assert_array_equal(reader.decode(tmp_path / "out" / "a.png"), model.x2y(images(520, 600, 3)))
+
+
+@pytest.mark.parametrize("kind", ["color", "opacity", "gray16"])
+def test_large_tiff_files_are_translated_row_by_row(run_folder, models, tmp_path, monkeypatch, kind):
+    """The result equals that of the ordinary path, in a tiled BigTIFF of the same place and resolution."""
+    pixels = images(
+        530, 610, {"color": 3, "opacity": 4, "gray16": 3}[kind], dtype=np.uint16 if kind == "gray16" else np.uint8
+    )
+    place = [(33550, "d", 3, (0.5, 0.5, 0.0), True), (33922, "d", 6, (0, 0, 0, 5e5, 4e6, 0), True)]
+    options = {"tile": (64, 128), "compression": "zlib"} if kind == "color" else {"rowsperstrip": 7}
+    options.update(photometric="rgb", resolution=(254, 254), resolutionunit=3, extratags=place)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, **options)
+    model = Model(models[1] if kind == "gray16" else run_folder, tile=512)  # to gray or RGB
+    translate([model], tmp_path / "a.tif", tmp_path / "whole.tif")
+    monkeypatch.setattr(tiff_format, "LARGE_PIXELS", 1000)
+    monkeypatch.setattr(Model, "translate", None)
+    report = translate([model], tmp_path / "a.tif", tmp_path / "rows.tif")
+    assert (report.done, report.tiled, report.failed) == (1, 1, [])
+    channels = model.channels("x2y")[1]
+    whole, rows = (reader.decode_values(tmp_path / name, channels) for name in ("whole.tif", "rows.tif"))
+    np.testing.assert_array_equal(rows.pixels, whole.pixels)
+    assert rows.metadata == whole.metadata and len(rows.metadata.tags) == 2
+    if kind == "opacity":
+        np.testing.assert_array_equal(rows.opacity, pixels[..., 3:])
+    with tifffile.TiffFile(tmp_path / "rows.tif") as file:
+        assert file.is_bigtiff and file.pages[0].is_tiled and file.pages[0].dtype == pixels.dtype
 
 
 def test_several_devices_share_the_images(run_folder, model, originals, tmp_path):
