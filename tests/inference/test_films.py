@@ -7,7 +7,7 @@ from cyclegan.errors import UserError
 from cyclegan.images import formats, reader
 from cyclegan.images.film_format import Film, FilmWriter, open_film
 from cyclegan.images.image import DecodedImage
-from cyclegan.inference import translate_files
+from cyclegan.inference import file_translator
 from cyclegan.inference.model import Model
 from cyclegan.inference.translate_files import translate
 from tests.images.film_samples import COLORS, quarters, read_film, write_film
@@ -125,7 +125,7 @@ def test_requests_that_do_not_work(model, models, tmp_path):
 
 def test_ctrl_c_leaves_no_part_and_few_frames_are_in_memory(model, tmp_path, monkeypatch):
     write_film(tmp_path / "a.mp4", 60)
-    monkeypatch.setattr(translate_files, "MAX_PIXELS", 8 * 32 * 32)
+    monkeypatch.setattr(file_translator, "MAX_PIXELS", 8 * 32 * 32)
     decoded, written = [], []
     pixels, write = Film.pixels, FilmWriter.write
     monkeypatch.setattr(Film, "pixels", lambda *arguments: decoded.append(1) or pixels(*arguments))

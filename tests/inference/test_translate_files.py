@@ -14,7 +14,7 @@ import cyclegan
 from cyclegan.errors import UserError
 from cyclegan.images import formats, geometry, reader, tiff_format
 from cyclegan.images.image import DecodedImage, Metadata
-from cyclegan.inference import file_plan, translate_files
+from cyclegan.inference import file_plan, file_translator
 from cyclegan.inference.model import Model
 from cyclegan.inference.translate_files import translate
 from tests.inference.arrays import files, images
@@ -270,8 +270,8 @@ def test_pixels_in_progress_are_bounded(model, tmp_path, monkeypatch):
 
     monkeypatch.setattr(reader, "decode_values", decode)
     monkeypatch.setattr(formats, "write", lambda path, *given: (write(path, *given), active.remove(path.name)))
-    monkeypatch.setattr(translate_files, "available_cores", lambda: 8)
-    monkeypatch.setattr(translate_files, "MAX_PIXELS", 3 * 16 * 20)
+    monkeypatch.setattr(file_translator, "available_cores", lambda: 8)
+    monkeypatch.setattr(file_translator, "MAX_PIXELS", 3 * 16 * 20)
     assert translate([model], tmp_path / "in", tmp_path / "out", batch_size=1).done == 12
     assert 1 < max(most) <= 3
 
@@ -324,13 +324,13 @@ def test_one_file_fails_alone_with_its_name(model, originals, tmp_path, monkeypa
 def test_ctrl_c(model, tmp_path, monkeypatch, calls):
     for number in range(40):
         formats.write(tmp_path / "in" / f"{number:02d}.png", DecodedImage(images(16, 16 + 4 * (number % 2), 3)))
-    monkeypatch.setattr(translate_files, "available_cores", lambda: 1)
+    monkeypatch.setattr(file_translator, "available_cores", lambda: 1)
 
-    class Bar(translate_files.tqdm.tqdm):
+    class Bar(file_translator.tqdm.tqdm):
         def update(self, n=1):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(translate_files.tqdm, "tqdm", Bar)
+    monkeypatch.setattr(file_translator.tqdm, "tqdm", Bar)
     calls.check = lambda batch: time.sleep(0.05)
     with pytest.raises(KeyboardInterrupt):
         translate([model], tmp_path / "in", tmp_path / "out")
@@ -362,14 +362,14 @@ def test_page(model, originals, tmp_path):
 
 
 def test_page_images_that_cannot_be_written(model, originals, tmp_path, monkeypatch):
-    thumbnail = translate_files.make_thumbnail
+    thumbnail = file_translator.make_thumbnail
 
     def sometimes(pixels):
         if pixels.shape[:2] == (17, 23):
             raise OSError(28, "No space left on device")
         return thumbnail(pixels)
 
-    monkeypatch.setattr(translate_files, "make_thumbnail", sometimes)
+    monkeypatch.setattr(file_translator, "make_thumbnail", sometimes)
     report = translate([model], tmp_path / "in", tmp_path / "out", html=True)
     assert report.done == len(originals) - 1 and (tmp_path / "out" / "a.png").exists()
     reason = "translated, but not shown on the page: [Errno 28] No space left on device"
