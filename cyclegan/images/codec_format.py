@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import pathlib
+import struct
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import imagecodecs
 import numpy as np
 
 from cyclegan.errors import MissingPackageError
-from cyclegan.images.codestreams import (
-    JPEG,
-    JPEG_2000,
-    JPEG_2000_FILE,
-    JPEG_XL,
-    JPEG_XL_FILE,
-    LOSSLESS_JPEG,
-    CodedSize,
-    size_of,
-)
 from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, Metadata, check_size, convert_bands
 from cyclegan.images.pillow_format import pillow_functions, without_single_axis
 
+JPEG, JPEG_2000, JPEG_XL = b"\xff\xd8\xff", b"\xff\x4f\xff\x51", b"\xff\x0a"
+JPEG_XL_FILE, JPEG_2000_FILE = b"\0\0\0\x0cJXL \r\n\x87\n", b"\0\0\0\x0cjP  \r\n\x87\n"
+LOSSLESS_JPEG, JPEG_LS = 0xC3, 0xF7  # second bytes of their frame headers
+CONTENTS, JPEG_XL_HEADER_BYTES = (b"jp2c", b"jxlc", b"jxlp"), 40  # boxes; bytes that hold the size
+# Second bytes of the markers that begin a frame header in JPEG and JPEG-LS.
+FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7) if kind not in (0xC4, 0xC8, 0xCC)}
+# Widths as multiples of the height, by JPEG XL's number of a ratio.
+RATIOS = {1: (1, 1), 2: (12, 10), 3: (4, 3), 4: (3, 2), 5: (16, 9), 6: (5, 4), 7: (2, 1)}
 DECODERS: dict[str, Callable[[bytes], np.ndarray]] = {
     "jpeg": imagecodecs.jpeg_decode,
     "jpeg2000": imagecodecs.jpeg2k_decode,
@@ -122,3 +121,125 @@ def _size(name: str, data: bytes) -> CodedSize:
 def _content(file: BinaryIO) -> bytes:
     file.seek(0)
     return file.read()
+
+
+# Sizes of compressed images, from their first bytes: a decoder would take any amount of memory that they ask for.
+
+
+class CodedSize(NamedTuple):
+    """Size of a compressed image, all 0 if its header lacks it."""
+
+    width: int
+    height: int
+    bands: int
+    bits: int  # of a band
+    kind: int = 0  # second byte of the frame header of a JPEG
+
+
+def size_of(data: bytes) -> CodedSize | None:  # noqa: PLR0911  one for each format
+    """Return the size of a JPEG, JPEG-LS, JPEG 2000, JPEG XL, WebP or LERC image, `None` for other bytes."""
+    try:
+        if data.startswith(JPEG):
+            return _jpeg_size(data)
+        if data.startswith((JPEG_2000_FILE, JPEG_XL_FILE)):
+            return size_of(_in_boxes(data))
+        if data.startswith(JPEG_2000):  # ITU-T T.800, A.5.1
+            right, bottom, left, top = struct.unpack_from(">4I", data, 8)
+            return CodedSize(right - left, bottom - top, struct.unpack_from(">H", data, 40)[0], data[42] + 1)
+        if data.startswith(JPEG_XL):
+            return _jpeg_xl_size(data)
+        if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+            return _webp_size(data)
+        if data.startswith(b"Lerc2 "):
+            version = struct.unpack_from("<i", data, 6)[0]
+            height, width, depth = struct.unpack_from("<3i", data, 10 + 4 * (version >= 3))
+            return CodedSize(width, height, depth if version >= 4 else 1, 64)
+    except (struct.error, IndexError, ValueError):
+        return CodedSize(0, 0, 0, 0)
+    return None
+
+
+def _in_boxes(data: bytes) -> bytes:
+    """Return the image within the boxes of a file, whose decoders take the first one, too."""
+    position, kind, length = 0, b"", 0
+    while kind not in CONTENTS:
+        position += length
+        length, kind = struct.unpack_from(">I4s", data, position)
+        start = position + 8
+        if length == 1:  # the length follows, with 8 bytes
+            length, start = struct.unpack_from(">Q", data, start)[0], start + 8
+        if length < 8 and (length or kind not in CONTENTS):
+            raise ValueError("no image")
+    if kind == b"jxlp":  # a part of the image
+        start, is_last = start + 4, data[start] & 0x80
+        if not is_last and length < JPEG_XL_HEADER_BYTES + 12:
+            raise ValueError("a header in several boxes")
+    return data[start:]
+
+
+def _jpeg_size(data: bytes) -> CodedSize:
+    position = 2
+    while data[position] == 0xFF:  # a marker segment: ITU-T T.81, B.1.1
+        kind = data[position + 1 : position + 2]
+        if kind in FRAME_HEADERS:
+            bits, height, width, bands = struct.unpack_from(">BHHB", data, position + 4)
+            return CodedSize(width, height, bands, bits, kind[0])
+        position += 1 if kind == b"\xff" else 2 + struct.unpack_from(">H", data, position + 2)[0]
+    return CodedSize(0, 0, 0, 0)
+
+
+def _webp_size(data: bytes) -> CodedSize:
+    if data[12:16] == b"VP8X":
+        width, height = (1 + int.from_bytes(data[start : start + 3], "little") for start in (24, 27))
+    elif data[12:16] == b"VP8L":
+        bits = struct.unpack_from("<I", data, 21)[0]
+        width, height = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    else:
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
+    return CodedSize(width, height, 4, 8)
+
+
+def _jpeg_xl_size(data: bytes) -> CodedSize:
+    """Return the size of a JPEG XL image, by ISO/IEC 18181-1, annex D; gray has three bands, too."""
+    number = int.from_bytes(data[2:JPEG_XL_HEADER_BYTES], "little")
+
+    def read(bits: int) -> int:
+        nonlocal number
+        value = number & ((1 << bits) - 1)
+        number >>= bits
+        return value
+
+    def read_one_of(*kinds: tuple[int, int]) -> int:
+        start, bits = kinds[read(2)]
+        return start + read(bits)
+
+    def read_sides() -> tuple[int, int]:
+        small = read(1)
+        sides = ((1, 9), (1, 13), (1, 18), (1, 30))
+        height = 8 * (read(5) + 1) if small else read_one_of(*sides)
+        over, under = RATIOS.get(read(3), (0, 1))
+        return height * over // under or (8 * (read(5) + 1) if small else read_one_of(*sides)), height
+
+    width, height = read_sides()
+    bits, more = 8, 0
+    if not read(1):
+        if read(1):  # orientation, and the size and kinds of images that it has beside this one
+            read(3)
+            if read(1):
+                read_sides()
+            if read(1):  # a preview
+                return CodedSize(0, 0, 0, 0)
+            if read(1):  # an animation
+                read_one_of((100, 0), (1000, 0), (1, 10), (1, 30))
+                read_one_of((1, 0), (1001, 0), (1, 8), (1, 10))
+                read_one_of((0, 0), (0, 3), (0, 16), (0, 32))
+                read(1)
+        is_float = read(1)
+        bits = (
+            read_one_of((32, 0), (16, 0), (24, 0), (1, 6))
+            if is_float
+            else read_one_of((8, 0), (10, 0), (12, 0), (1, 6))
+        )
+        read(4 * is_float + 1)
+        more = read_one_of((0, 0), (1, 0), (2, 4), (1, 12))
+    return CodedSize(width, height, 3 + more, bits)

@@ -13,7 +13,7 @@ import numpy as np
 
 from cyclegan.config.data import ValueRange
 from cyclegan.errors import MissingPackageError, printable
-from cyclegan.images.codestreams import JPEG, JPEG_2000, JPEG_LS, LOSSLESS_JPEG, size_of
+from cyclegan.images.codec_format import JPEG, JPEG_2000, JPEG_LS, LOSSLESS_JPEG, size_of
 from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, convert_bands
 from cyclegan.images.value_range import FULL_RANGE, to_values, value_type
 

@@ -23,7 +23,7 @@ from PIL.ExifTags import Base as Tag
 from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC
 
 from cyclegan.images import image as geo
-from cyclegan.images.codestreams import size_of
+from cyclegan.images.codec_format import size_of
 from cyclegan.images.geometry import known_orientation, upright
 from cyclegan.images.image import (
     DecodedImage,

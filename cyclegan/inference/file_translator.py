@@ -17,8 +17,9 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
+from cyclegan.config.data import DataConfig
 from cyclegan.config.sections import DIRECTIONS
-from cyclegan.data import loading
+from cyclegan.data import folder_source, loading
 from cyclegan.data.loading import available_cores
 from cyclegan.errors import printable
 from cyclegan.images import dicom_format, formats, geometry, reader
@@ -28,10 +29,10 @@ from cyclegan.images.reader import Slice, Source
 from cyclegan.images.value_range import image_to_values, restore_nodata, to_depth
 from cyclegan.inference import conversions
 from cyclegan.inference.conversions import Size
-from cyclegan.inference.file_plan import PAGE_FOLDER, FileTask
 from cyclegan.inference.model import Model
 from cyclegan.run import html_report
 
+PAGE_FOLDER = "index_files"  # folder of the images of the page, beside index.html
 MAX_PIXELS = 50_000_000  # of all images in memory at the same time, unless one batch has more
 STACK_SHARE = 4  # times as many pixels may lie in volumes that are unpacked; see `reader.MAX_KEPT_BYTES`
 MAX_SIDE = 512  # longer side of an image of the page in pixels
@@ -44,11 +45,24 @@ R = TypeVar("R")
 
 
 @dataclasses.dataclass(frozen=True)
+class FileTask:
+    """A file to translate."""
+
+    number: int  # from 1
+    name: str  # path relative to the folder or pattern
+    source: str
+    target: pathlib.Path
+    images: int = 0  # of the source: pages, slices or frames; 0 if their number is not known
+    mask: folder_source.Name | None = None  # path of the mask
+
+
+@dataclasses.dataclass(frozen=True)
 class Request:
     """How files are translated; see `translate_files.translate`.
 
     Attributes:
         page: Folder of the page; `None` without one.
+        data: Settings of the images; only those of stacks are used.
     """
 
     direction: str
@@ -57,9 +71,8 @@ class Request:
     batch_size: int
     page: pathlib.Path | None
     strip_metadata: bool
-    stacks: str
-    slice_axis: int | None
     nodata: float | None
+    data: DataConfig
 
 
 @dataclasses.dataclass
@@ -158,7 +171,7 @@ class FileTranslator:
 
     def inspect(self, task: FileTask) -> tuple[Shape, int, FileTask]:
         """Read the header of a file; return (shape of the image to translate, pixels of the file, file)."""
-        axis = self._request.slice_axis
+        axis = self._request.data.slice_axis
         try:
             by_rows = self._may_read_rows(task)
             task = dataclasses.replace(task, images=reader.count(task.source, self._channels, axis, by_rows))
@@ -177,7 +190,7 @@ class FileTranslator:
 
     def _is_stack(self, task: FileTask) -> bool:
         """Return whether all images of a file are translated, into one file."""
-        return self._format_of(task) == "nifti" or (self._request.stacks == "all" and task.images != 1)
+        return self._format_of(task) == "nifti" or (self._request.data.stacks == "all" and task.images != 1)
 
     def translate(self, tasks: Sequence[FileTask]) -> Report:
         """Read, translate and write files whose images have the same shape."""
@@ -203,7 +216,7 @@ class FileTranslator:
 
     def _translate_stack(self, report: Report, task: FileTask) -> None:
         """Translate all images of a file, some at a time, into a file of as many."""
-        axis = self._request.slice_axis
+        axis = self._request.data.slice_axis
         count = reader.count(task.source, self._channels, axis)
         if task.mask and (number := reader.count(f"{task.mask}", 1, axis)) != count:
             raise ImageError(f"{count} images, but its mask has {number}: expected equal numbers")

@@ -10,7 +10,7 @@ from PIL import Image, ImageCms
 
 from cyclegan.data import folder_source
 from cyclegan.errors import MissingPackageError
-from cyclegan.images import codestreams, reader
+from cyclegan.images import codec_format, reader
 from tests.images.samples import VALID, chunk, deep_values, png
 
 COLORS = np.random.default_rng(0).integers(0, 256, (12, 10, 3)).astype(np.uint8)
@@ -51,7 +51,7 @@ def test_12_bits_fill_the_range_of_16(codec):
     content = encoded(
         codec, np.ascontiguousarray(gray[..., 0]), **options, **({"level": 99} if codec == "jpeg8" else {})
     )
-    assert codestreams.size_of(content)[:4] == (10, 12, 1, 12) and reader.check(content, 1).deep
+    assert codec_format.size_of(content)[:4] == (10, 12, 1, 12) and reader.check(content, 1).deep
     tolerance = 40 if codec == "jpeg8" else 0
     values = reader.decode_values(content, 1).pixels  # as in the file, for a value range
     assert np.abs(values.astype(int) - gray).max() <= tolerance
@@ -84,7 +84,7 @@ def test_a_lossless_jpeg_of_8_bits():
 def test_a_jpeg_xl_file_has_the_size_of_its_header():
     for shape in ((12, 10, 3), (13, 300), (256, 256, 4), (1000, 700, 3), (72, 128, 3), (9, 16)):
         for dtype in (np.uint8, np.uint16):
-            size = codestreams.size_of(encoded("jpegxl", np.zeros(shape, dtype), effort=1))
+            size = codec_format.size_of(encoded("jpegxl", np.zeros(shape, dtype), effort=1))
             assert (size.height, size.width, size.bits) == (*shape[:2], 8 * np.dtype(dtype).itemsize)
             assert size.bands == {(): 3, (3,): 3, (4,): 4}[shape[2:]]
     huge = bytearray(encoded("jpegxl", np.zeros((1000, 700, 3), np.uint8)))

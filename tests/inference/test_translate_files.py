@@ -14,7 +14,7 @@ import cyclegan
 from cyclegan.errors import UserError
 from cyclegan.images import formats, geometry, reader, tiff_format
 from cyclegan.images.image import DecodedImage, Metadata
-from cyclegan.inference import file_plan, file_translator
+from cyclegan.inference import file_translator, translate_files
 from cyclegan.inference.model import Model
 from cyclegan.inference.translate_files import translate
 from tests.inference.arrays import files, images
@@ -190,7 +190,7 @@ def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
 def test_a_pattern_that_leads_out_is_refused():
     for pattern in ("photos/*/../../secret/*.png", "**/../b.png"):
         with pytest.raises(UserError, match=r"\.\. after a wildcard; expected a pattern that stays in its folder"):
-            file_plan.plan_tasks(pattern, "out", None)
+            translate_files.plan_tasks(pattern, "out", None)
 
 
 def test_existing_files_are_replaced_or_skipped_on_request_only(model, originals, tmp_path):
