@@ -41,7 +41,7 @@ def translate(  # noqa: PLR0913  the public API
     skip_existing: bool = False,
     strip_metadata: bool = False,
     stacks: Literal["first", "all"] | None = None,
-    slice_axis: int | None = None,
+    slice_axis: Literal[0, 1, 2] | None = None,
     nodata: float | None = None,
     masks: Path | None = None,
 ) -> Report:
