@@ -22,6 +22,7 @@ optional torch --no-deps torch==2.13.0+cpu filelock==4.2.11 jinja2==3.1.6 networ
 optional pydicom --no-deps 'pydicom==2.4.4 ; python_version < "3.10"' 'pydicom==3.0.2 ; python_version >= "3.10"'
 optional av --no-deps 'av>=15.1'
 optional nibabel --no-deps 'nibabel==5.3.3 ; python_version < "3.10"' 'nibabel==5.4.2 ; python_version >= "3.10"'
+optional rasterio --no-deps 'rasterio>=1.4' affine cligj click-plugins attrs certifi click pyparsing
 # The trackers, in versions that fit the packages that are here.
 "$venv/bin/python" -m pip freeze --exclude-editable 2>/dev/null | grep -v ' @ ' >"$venv/.constraints"
 optional wandb -c "$venv/.constraints" 'wandb>=0.25'

@@ -206,3 +206,19 @@ def test_a_file_that_cannot_be_read_or_written_fails_alone(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pydicom", None)
     missing = translate(SameImage(**both("0:4095")), folder / "in", folder / "out", format="tiff")
     assert missing.done == others and "(DICOM files need the package pydicom" in missing.failed[0]
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of rasterio
+@pytest.mark.parametrize("size", [None, (20, 16)])
+def test_rasterio_finds_a_translated_geotiff_at_the_same_place(tmp_path, size):
+    rasterio = pytest.importorskip("rasterio")
+    place = {"crs": "EPSG:32632", "transform": rasterio.transform.from_origin(500000.0, 4000000.0, 10.0, 10.0)}
+    shape = {"height": 32, "width": 40, "count": 1, "dtype": "float32", "nodata": -9999.0}
+    with rasterio.open(tmp_path / "a.tif", "w", driver="GTiff", **shape, **place) as file:
+        file.write(np.random.default_rng(0).uniform(0, 100, (1, 32, 40)).astype(np.float32))
+    translate(
+        SameImage(value_range_x="0:100", value_range_y="0:200"), tmp_path / "a.tif", tmp_path / "b.tif", size=size
+    )
+    with rasterio.open(tmp_path / "a.tif") as before, rasterio.open(tmp_path / "b.tif") as after:
+        assert after.shape == (size[::-1] if size else before.shape)
+        assert (after.crs, after.bounds, after.nodata) == (before.crs, before.bounds, before.nodata)
