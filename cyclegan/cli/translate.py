@@ -99,8 +99,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--format",
-        choices=formats.FORMATS,
-        help="format of the translations (default: the original's; films stay films)",
+        choices=[name for name in formats.FORMATS if name != "heif"],  # which is only read
+        help="format of the translations (default: the original's; films stay films; film: a film as .mp4)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace existing files")
     parser.add_argument(
@@ -132,7 +132,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--batch_size", type=count, default=8, help="images of one size at a time (default: %(default)s)"
     )
     parser.add_argument(
-        "--tile", type=count, help="images of more than TILE x TILE pixels are translated in tiles without seams"
+        "--tile",
+        type=count,
+        help="images of more than TILE x TILE pixels are translated in tiles without seams (default: 1536; least: 512)",
     )
     parser.add_argument("--devices", type=count, help="number of GPUs, or logical CPU devices (default: all GPUs)")
     return parser.parse_args(protect_ranges(argv))

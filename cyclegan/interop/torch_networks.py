@@ -58,8 +58,9 @@ def find_files(path: str) -> dict[str, str]:
             epochs.setdefault(found[1], {})[NETWORK_OF[found[2]]] = str(file)
     files = {epoch: found for epoch, found in epochs.items() if "G" in found and (not named or epoch == named[1])}
     if not files:
+        what = "no networks" if whole.exists() else "no such file or folder"
         raise UserError(
-            f"--init_from {path}: no networks; expected the folder of a run, or .pth files with names such as"
+            f"--init_from {path}: {what}; expected the folder of a run, or .pth files with names such as"
             " latest_net_G_A.pth and latest_net_D_A.pth, or latest_net_G.pth"
         )
     return files[max(files, key=lambda epoch: (epoch == "latest", int(epoch) if epoch.isdecimal() else -1))]
