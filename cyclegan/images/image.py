@@ -36,7 +36,7 @@ class Metadata(NamedTuple):
     tags: tuple[tuple[int, int, int, Any], ...] = ()  # of GeoTIFF: (code, type, count, value)
     description: str = ""  # ImageJ's, with the unit of `resolution`
     ome: tuple[tuple[str, Any], ...] = ()  # pixel sizes of OME: PhysicalSizeX and so on
-    nodata: float | None = None  # value of pixels without data, besides NaN
+    nodata: float | None = None  # value of pixels without data; NaN is always one
 
     def resized(self, x: float, y: float) -> Metadata:
         """Return the metadata of an image with `x` times the columns and `y` times the rows."""
@@ -94,6 +94,7 @@ class ImageReader:
 
     header: Header
     nbytes = 0  # of decoded images that the reader may keep in memory
+    by_rows = False  # whether `read_rows` decodes rows by themselves
 
     def count(self, channels: int) -> int:
         """Return the number of images of the file: pages, slices or frames; overviews and masks are none."""
@@ -113,6 +114,10 @@ class ImageReader:
         Args:
             channels: 1 for gray, 3 for RGB; otherwise the number of bands of the file, which are returned as they are.
         """
+        raise NotImplementedError
+
+    def read_rows(self, channels: int, rows: slice) -> DecodedImage:
+        """Decode some rows of an image like `read`, if it is read `by_rows`."""
         raise NotImplementedError
 
 
