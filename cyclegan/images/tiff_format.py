@@ -235,9 +235,9 @@ class TiffReader(ImageReader):
         return result
 
     def _read_segment(self, page: Any, index: int) -> bytes | None:
-        """Return the bytes of a strip or tile, `None` if it is empty; raise `ImageError` if the header has another size.
+        """Return the bytes of a strip or tile, `None` if it is empty.
 
-        It would take any memory to decode.
+        Raise `ImageError` if it is larger than the header says: it would take any memory to decode.
         """
         if not page.databytecounts[index]:
             return None
