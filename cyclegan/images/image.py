@@ -86,6 +86,7 @@ class Header:
     mode: str = ""  # Pillow's name of the bands, such as "RGB"; empty if another library reads the file
     highest: int = 0  # level of white, if it is not the highest of 8 or 16 bits
     profile: bytes = b""  # ICC profile of the file, or empty
+    channel_pages: int = 1  # pages that are bands; only the first one is used unless all are
     other_values: str = ""  # type of the values that need a value range; empty for unsigned ones of 8 or 16 bits
 
 

@@ -50,6 +50,7 @@ class ImageFacts(NamedTuple):
     deep: bool  # whether it has more than 8 bits per band
     end: int  # checksum of the end of a compressed file, otherwise 0: files of one length with the same end are equal
     images: int  # of the file: pages, slices or frames
+    channel_pages: int  # see `Header`
 
 
 class RowImage(NamedTuple):
@@ -59,7 +60,7 @@ class RowImage(NamedTuple):
     read: Callable[[slice], DecodedImage]  # decodes rows like `decode_values`
 
 
-FACTS_DTYPE = np.dtype([*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32, np.int32))])
+FACTS_DTYPE = np.dtype([*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32, np.int32, np.int32))])
 
 
 def decode(
@@ -178,7 +179,8 @@ def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: b
         end = zlib.crc32(b"%d" % source.number, end)
     if not header.complete and not reader.by_rows:
         decode_values(source, channels, has_range)
-    return ImageFacts(length, header.height, header.width, header.deep or has_range, end, images)
+    deep = header.deep or has_range
+    return ImageFacts(length, header.height, header.width, deep, end, images, header.channel_pages)
 
 
 def count(path: str | os.PathLike[str], channels: int = 3, axis: int | None = None, by_rows: bool = False) -> int:

@@ -133,7 +133,6 @@ class TiffReader(ImageReader):
         self._premultiplied = alpha == EXTRASAMPLE.ASSOCALPHA
         self._profile: bytes = page.tags.valueof(Tag.InterColorProfile, default=b"")
         self._whole = all(_has_segments(each, file, self._by_libtiff) for each in self._pages)
-        self._bands_of_pages = channel_pages
         height, width, bits = page.imagelength, page.imagewidth, page.bitspersample
         bands = 3 if page.photometric == PHOTOMETRIC.PALETTE else page.samplesperpixel * channel_pages
         named_colors = page.photometric not in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE)
@@ -147,6 +146,7 @@ class TiffReader(ImageReader):
             mode="1" if bits == 1 else FILE_MODES.get(page.photometric, ""),
             highest=2**bits - 1 if 8 < bits < 16 else 0,
             profile=self._profile,
+            channel_pages=channel_pages,
             other_values=f"{bits} bits ({page.dtype})" if self._is_other else "",
         )
 
@@ -174,7 +174,7 @@ class TiffReader(ImageReader):
             pixels = _decode_with_libtiff(self._file, self.header, self._index)
             return DecodedImage(convert_bands(pixels, channels, has_opacity=False)[0], None, self._metadata())
         pages = self._pages[:1]
-        if channels == self._bands_of_pages > 1:
+        if channels == self.header.channel_pages > 1:
             pages = self._pages if len(self._pages) > 1 else self._images[0]
             if len(pages) != channels:
                 raise ImageError(f"a damaged TIFF file: expected {channels} pages of channels, found {len(pages)}")
