@@ -91,8 +91,13 @@ def below(folder: str | os.PathLike[str], name: Name) -> Name:
     return os.path.join(folder, name)
 
 
-def describe_stacks(split: str, names: Sequence[Name], images: np.ndarray) -> list[str]:
-    """Return a remark about files with several images, if there are any; `images` has the number of images by file."""
+def describe_stacks(
+    split: str, names: Sequence[Name], images: np.ndarray, channel_pages: np.ndarray, channels: int
+) -> list[str]:
+    """Return remarks about files with several images or pages of channels, if there are any.
+
+    `images` and `channel_pages` have their numbers by file, and `channels` is the number that is used.
+    """
     notes = []
     if files := {name.path for name in names if isinstance(name, Slice)}:
         flat = sum(not isinstance(name, Slice) for name in names)
@@ -103,6 +108,13 @@ def describe_stacks(split: str, names: Sequence[Name], images: np.ndarray) -> li
         notes.append(
             f"{split}: {counted(len(several), 'file')} with several pages, slices or frames, for example {example};"
             " only the first of each is used: --stacks all uses all"
+        )
+    partial = np.flatnonzero((channel_pages > 1) & (channel_pages != channels))
+    if len(partial):
+        example, number = printable(f"{names[partial[0]]}"), channel_pages[partial[0]]
+        notes.append(
+            f"{split}: {counted(len(partial), 'image')} with a page for each channel, for example {example} ({number});"
+            f" only the first channel is used: --channels_{'y' if split.endswith('B') else 'x'} {number} uses all"
         )
     return notes
 

@@ -95,7 +95,11 @@ def load_domains(
     ranged = [split for split in splits if _of_domain(split, data.value_range_x, data.value_range_y)]
     facts = loading.check_files(sources, channels, bars, ranged)
     stacks = [
-        text for split in splits for text in folder_source.describe_stacks(split, names[split], facts[split]["images"])
+        text
+        for split in splits
+        for text in folder_source.describe_stacks(
+            split, names[split], facts[split]["images"], facts[split]["channel_pages"], channels[split]
+        )
     ]
     data, measured = measure_ranges(data, sources, bars)
     dtype = np.dtype(np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8)

@@ -123,8 +123,10 @@ def holds(name: str, dtype: np.dtype | type) -> bool:
     return FORMATS[name].any_values or dtype == np.uint8 or (FORMATS[name].deep and dtype == np.uint16)
 
 
-def open_image(file: BinaryIO) -> ImageReader:
+def open_image(file: BinaryIO, by_rows: bool = False) -> ImageReader:
     """Return the reader of the first image of an open file, by its content.
+
+    With `by_rows`, a large TIFF file may be of any size if its rows can be decoded by themselves.
 
     Raises:
         ImageError: It is not an image of one of the formats, or is damaged.
@@ -132,7 +134,7 @@ def open_image(file: BinaryIO) -> ImageReader:
     for name, form in FORMATS.items():
         file.seek(0)
         with explain(name, "header"):
-            if reader := form.open(file):
+            if reader := tiff_format.open_image(file, by_rows) if name == "tiff" else form.open(file):
                 return reader
     file.seek(0)
     beginning = file.read(64).lstrip().lower()
@@ -183,12 +185,10 @@ def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None 
 
 def write_rows(path: str | os.PathLike[str], height: int, parts: Iterator[DecodedImage]) -> None:
     """Write a TIFF file of any size like `write`; `parts` are its rows, from top to bottom."""
-    first = next(parts)
-    has_opacity, rows = (
-        first.opacity is not None,
-        (_bands(part, part.opacity) for part in itertools.chain([first], parts)),
-    )
     with partial_file(pathlib.Path(path)) as partial:
+        first = next(parts)  # takes long, so that the folder is made before
+        has_opacity = first.opacity is not None
+        rows = (_bands(part, part.opacity) for part in itertools.chain([first], parts))
         tiff_format.write_rows(partial, height, rows, has_opacity, first.metadata)
 
 

@@ -36,7 +36,7 @@ class Metadata(NamedTuple):
     tags: tuple[tuple[int, int, int, Any], ...] = ()  # of GeoTIFF: (code, type, count, value)
     description: str = ""  # ImageJ's, with the unit of `resolution`
     ome: tuple[tuple[str, Any], ...] = ()  # pixel sizes of OME: PhysicalSizeX and so on
-    nodata: float | None = None  # value of pixels without data, besides NaN
+    nodata: float | None = None  # value of pixels without data; NaN is always one
 
     def resized(self, x: float, y: float) -> Metadata:
         """Return the metadata of an image with `x` times the columns and `y` times the rows."""
@@ -86,6 +86,7 @@ class Header:
     mode: str = ""  # Pillow's name of the bands, such as "RGB"; empty if another library reads the file
     highest: int = 0  # level of white, if it is not the highest of 8 or 16 bits
     profile: bytes = b""  # ICC profile of the file, or empty
+    channel_pages: int = 1  # pages that are bands; only the first one is used unless all are
     other_values: str = ""  # type of the values that need a value range; empty for unsigned ones of 8 or 16 bits
 
 
@@ -94,6 +95,7 @@ class ImageReader:
 
     header: Header
     nbytes = 0  # of decoded images that the reader may keep in memory
+    by_rows = False  # whether `read_rows` decodes rows by themselves
 
     def count(self, channels: int) -> int:
         """Return the number of images of the file: pages, slices or frames; overviews and masks are none."""
@@ -113,6 +115,10 @@ class ImageReader:
         Args:
             channels: 1 for gray, 3 for RGB; otherwise the number of bands of the file, which are returned as they are.
         """
+        raise NotImplementedError
+
+    def read_rows(self, channels: int, rows: slice) -> DecodedImage:
+        """Decode some rows of an image like `read`, if it is read `by_rows`."""
         raise NotImplementedError
 
 

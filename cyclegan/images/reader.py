@@ -15,7 +15,6 @@ from typing import NamedTuple, Union
 import numpy as np
 
 from cyclegan.config.data import ValueRange
-from cyclegan.images import tiff_format
 from cyclegan.images.formats import FORMATS, explain, open_image
 from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, row_blocks
 from cyclegan.images.pillow_format import TAIL_BYTES
@@ -51,6 +50,7 @@ class ImageFacts(NamedTuple):
     deep: bool  # whether it has more than 8 bits per band
     end: int  # checksum of the end of a compressed file, otherwise 0: files of one length with the same end are equal
     images: int  # of the file: pages, slices or frames
+    channel_pages: int  # see `Header`
 
 
 class RowImage(NamedTuple):
@@ -60,7 +60,7 @@ class RowImage(NamedTuple):
     read: Callable[[slice], DecodedImage]  # decodes rows like `decode_values`
 
 
-FACTS_DTYPE = np.dtype([*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32, np.int32))])
+FACTS_DTYPE = np.dtype([*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32, np.int32, np.int32))])
 
 
 def decode(
@@ -133,15 +133,10 @@ def open_rows(source: Source, channels: int, any_type: bool, nodata: float | Non
         _check_bands(reader, channels, any_type)
 
         def read(rows: slice) -> DecodedImage:
-            assert isinstance(reader, tiff_format.TiffReader)
-            with explain("tiff", "pixels"):
-                return _complete(reader.read(channels, rows), 0 if any_type else reader.header.highest, nodata)
+            with explain(reader.header.format, "pixels"):
+                return _complete(reader.read_rows(channels, rows), 0 if any_type else reader.header.highest, nodata)
 
-        yield RowImage(reader.header, read) if _reads_rows(reader) else None
-
-
-def _reads_rows(reader: ImageReader) -> bool:
-    return isinstance(reader, tiff_format.TiffReader) and reader.by_rows
+        yield RowImage(reader.header, read) if reader.by_rows else None
 
 
 def _complete(image: DecodedImage, highest: int, nodata: float | None) -> DecodedImage:
@@ -182,9 +177,10 @@ def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: b
         end = zlib.crc32(file.read()) if FORMATS[header.format].compressed else 0
     if end and isinstance(source, Slice):
         end = zlib.crc32(b"%d" % source.number, end)
-    if not header.complete and not _reads_rows(reader):
+    if not header.complete and not reader.by_rows:
         decode_values(source, channels, has_range)
-    return ImageFacts(length, header.height, header.width, header.deep or has_range, end, images)
+    deep = header.deep or has_range
+    return ImageFacts(length, header.height, header.width, deep, end, images, header.channel_pages)
 
 
 def count(path: str | os.PathLike[str], channels: int = 3, axis: int | None = None, by_rows: bool = False) -> int:
@@ -220,9 +216,7 @@ def _opened(source: Source, by_rows: bool = False) -> Iterator[ImageReader]:
     """Provide the reader of an image. Files of `Slice`s stay open, because the next slice may be of the same file."""
     if not isinstance(source, Slice):
         with io.BytesIO(source) if isinstance(source, bytes) else open_regular(source) as file:
-            with explain("tiff", "header"):
-                rows = tiff_format.open_rows(file) if by_rows else None
-            yield rows or open_image(file)
+            yield open_image(file, by_rows)
         return
     state = os.stat(source.path)
     key = (source.path, source.axis, state.st_mtime_ns, state.st_size)
@@ -256,7 +250,7 @@ def _check_bands(reader: ImageReader, channels: int, any_type: bool) -> None:
             " --value_range_x or --value_range_y in training"
         )
     # Other values take more memory to decode than to convert.
-    if any_type and not header.other_values and not _reads_rows(reader):
+    if any_type and not header.other_values and not reader.by_rows:
         # Memory of all bands, of the chosen bands, and of the result and its opacity as uint16.
         pixel_bytes = (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
         check_size(header.width, header.height, header.height * header.width * pixel_bytes)

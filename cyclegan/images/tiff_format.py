@@ -85,23 +85,13 @@ sys.stdout.buffer.write(image.tobytes())
 """
 
 
-def open_image(file: BinaryIO) -> ImageReader | None:
-    """Return the reader of a TIFF file, `None` for other files."""
+def open_image(file: BinaryIO, by_rows: bool = False) -> ImageReader | None:
+    """Return the reader of a TIFF file, `None` for other files; see `TiffReader` for `by_rows`."""
     if file.read(4) not in MAGIC:
         return None
     logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # the readers raise errors themselves
     file.seek(0)
-    return TiffReader(file, tifffile.TiffFile(file, _multifile=False))
-
-
-def open_rows(file: BinaryIO) -> TiffReader | None:
-    """Return the reader of a TIFF file of more than `LARGE_PIXELS` whose rows can be decoded by themselves."""
-    file.seek(0)
-    if file.read(4) not in MAGIC:
-        return None
-    file.seek(0)
-    reader = TiffReader(file, tifffile.TiffFile(file, _multifile=False), by_rows=True)
-    return reader if reader.by_rows and reader.header.height * reader.header.width > LARGE_PIXELS else None
+    return TiffReader(file, tifffile.TiffFile(file, _multifile=False), by_rows=by_rows)
 
 
 class TiffReader(ImageReader):
@@ -111,7 +101,8 @@ class TiffReader(ImageReader):
         file: The file.
         tif: The same file as opened by tifffile.
         pages: The pages of the image if it is not the first one; several pages are its channels.
-        by_rows: Whether the image may be of any size, if its rows can be decoded by themselves.
+        by_rows: Whether an image of more than `LARGE_PIXELS`, of any size, is read by rows, if its rows can be decoded
+            by themselves.
     """
 
     def __init__(
@@ -133,14 +124,15 @@ class TiffReader(ImageReader):
         channel_pages = _count_channels(tif) if page.samplesperpixel == 1 else 1
         self._orientation = known_orientation(page.tags.valueof(Tag.Orientation))
         has_small_parts = page.is_memmappable or (page.dtype and _segment_bytes(page) <= LARGEST_SEGMENT)
-        self.by_rows = bool(by_rows and not self._by_libtiff and self._orientation == 1 and has_small_parts)
+        is_large = page.imagelength * page.imagewidth > LARGE_PIXELS
+        can_read_rows = not self._by_libtiff and self._orientation == 1 and has_small_parts
+        self.by_rows = bool(by_rows and is_large and can_read_rows)
         _check_page(page, channel_pages, self._by_libtiff, self._is_other, self.by_rows)
         alpha = page.extrasamples[-1] if page.extrasamples else EXTRASAMPLE.UNSPECIFIED
         self._has_opacity = alpha != EXTRASAMPLE.UNSPECIFIED and not self._is_other
         self._premultiplied = alpha == EXTRASAMPLE.ASSOCALPHA
         self._profile: bytes = page.tags.valueof(Tag.InterColorProfile, default=b"")
         self._whole = all(_has_segments(each, file, self._by_libtiff) for each in self._pages)
-        self._bands_of_pages = channel_pages
         height, width, bits = page.imagelength, page.imagewidth, page.bitspersample
         bands = 3 if page.photometric == PHOTOMETRIC.PALETTE else page.samplesperpixel * channel_pages
         named_colors = page.photometric not in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE)
@@ -154,6 +146,7 @@ class TiffReader(ImageReader):
             mode="1" if bits == 1 else FILE_MODES.get(page.photometric, ""),
             highest=2**bits - 1 if 8 < bits < 16 else 0,
             profile=self._profile,
+            channel_pages=channel_pages,
             other_values=f"{bits} bits ({page.dtype})" if self._is_other else "",
         )
 
@@ -169,19 +162,23 @@ class TiffReader(ImageReader):
         """Return the reader of an image, which may differ from the others in size."""
         return TiffReader(self._file, self.tif, self._images[index])
 
-    def read(self, channels: int, rows: slice | None = None) -> DecodedImage:
-        """Decode the page, upright; or some of its rows, if it can be read `by_rows`."""
+    def read(self, channels: int) -> DecodedImage:
+        """Decode the page, upright."""
+        return self.read_rows(channels, slice(None))
+
+    def read_rows(self, channels: int, rows: slice) -> DecodedImage:
+        """Decode some rows of the page if it is read `by_rows`, otherwise all."""
         if not self._whole:  # tifffile would fill the missing part with zeros
             raise ImageError("a damaged TIFF file: truncated, it has fewer pixels than its header promises")
         if self._by_libtiff:
             pixels = _decode_with_libtiff(self._file, self.header, self._index)
             return DecodedImage(convert_bands(pixels, channels, has_opacity=False)[0], None, self._metadata())
         pages = self._pages[:1]
-        if channels == self._bands_of_pages > 1:
+        if channels == self.header.channel_pages > 1:
             pages = self._pages if len(self._pages) > 1 else self._images[0]
             if len(pages) != channels:
                 raise ImageError(f"a damaged TIFF file: expected {channels} pages of channels, found {len(pages)}")
-        pixels = np.concatenate([self._decode(page, rows or slice(None)) for page in pages], axis=2)
+        pixels = np.concatenate([self._decode(page, rows) for page in pages], axis=2)
         if self._is_other:
             pixels = pixels.astype(np.float32 if pixels.dtype.itemsize <= 2 else np.float64)
         if channels in (1, 3) and (mode := self._pillow_mode(pixels)):
@@ -219,27 +216,31 @@ class TiffReader(ImageReader):
 
     def _read_rows(self, page: Any, rows: slice) -> np.ndarray:
         """Return rows of a page, [planes, rows, w, bands], from the strips or tiles that hold them."""
-        start, stop, _ = rows.indices(page.imagelength)
+        planes, _, length, width, bands = page.shaped
+        start, stop, _ = rows.indices(length)
         if page.is_memmappable:
             return np.array(page.asarray(out="memmap", squeeze=False)[:, 0, start:stop], page.dtype)
-        planes, _, _, width, bands = page.shaped
-        result = np.empty((planes, stop - start, width, bands), page.dtype)
+        result = np.full((planes, stop - start, width, bands), page.keyframe.nodata, page.dtype)
         height, across = page.chunks[0], -(-width // page.chunks[1])
         count = len(page.dataoffsets) // planes
         for first in range(0, planes * count, count):
             for index in range(first + start // height * across, first + -(-stop // height) * across):
                 data = self._read_segment(page, index)
-                tables = {"jpegtables": page.jpegtables, "jpegheader": page.jpegheader}
-                segment, (plane, _, top, left, _), _ = page.decode(data, index, **tables)
+                if data is None:
+                    continue
+                tables = {"jpegtables": page.jpegtables, "jpegheader": page.keyframe.jpegheader}
+                segment, (plane, _, top, left, _), _ = page.keyframe.decode(data, index, **tables)
                 part = segment[0, max(start - top, 0) : stop - top, : width - left]
                 result[plane, max(top - start, 0) :, left:][: part.shape[0], : part.shape[1]] = part
         return result
 
-    def _read_segment(self, page: Any, index: int) -> bytes:
-        """Return the bytes of a strip or tile; raise `ImageError` if it is larger than the header says.
+    def _read_segment(self, page: Any, index: int) -> bytes | None:
+        """Return the bytes of a strip or tile, `None` if it is empty.
 
-        It would take any memory to decode.
+        Raise `ImageError` if it is larger than the header says: it would take any memory to decode.
         """
+        if not page.databytecounts[index]:
+            return None
         self._file.seek(page.dataoffsets[index])
         data = self._file.read(page.databytecounts[index])
         if page.compression in CODESTREAMS:
@@ -391,14 +392,21 @@ def _decode_with_libtiff(file: BinaryIO, header: Header, page: int) -> np.ndarra
 
 
 def _has_segments(page: Any, file: BinaryIO, by_libtiff: bool) -> bool:
-    """Return whether the strips or tiles of a page are all there and lie inside the file."""
+    """Return whether the strips or tiles of a page are all there and lie inside the file.
+
+    Offset and size of an empty one, without data, are 0 in a sparse file.
+    """
     length = file.seek(0, os.SEEK_END)
     segments = list(zip(page.dataoffsets, page.databytecounts))
     page = page.keyframe
-    if len(segments) != math.prod(page.chunked) or not all(0 < size <= length - start for start, size in segments):
+    may_be_sparse = not page.is_contiguous and not by_libtiff
+    if len(segments) != math.prod(page.chunked) or not all(
+        0 < size <= length - start or (may_be_sparse and start == size == 0) for start, size in segments
+    ):
         return False
     has_own_length = by_libtiff or page.compression != COMPRESSION.NONE
-    return has_own_length or sum(size for _, size in segments) >= page.size * page.bitspersample // 8
+    full = math.prod(page.chunks) * page.bitspersample // 8
+    return has_own_length or sum(size or full for _, size in segments) >= page.size * page.bitspersample // 8
 
 
 def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata) -> None:

@@ -125,17 +125,18 @@ def deepen(image: DecodedImage) -> DecodedImage:
 
 
 def mark_missing(image: DecodedImage) -> DecodedImage:
-    """Return an image with values of its file that knows its pixels without data in any channel."""
-    nodata = image.metadata.nodata
-    if nodata is None and not np.issubdtype(image.pixels.dtype, np.floating):
+    """Return an image with values of its file that knows its pixels without data in any channel.
+
+    In a file of floats that names no value for them, it is NaN, also if these pixels have data: others may have none.
+    """
+    nodata = math.nan if image.metadata.nodata is None and image.fractional else image.metadata.nodata
+    if nodata is None:
         return image
     missing = np.empty((*image.pixels.shape[:2], 1), bool)
     for rows in row_blocks(image.pixels.shape):
         missing[rows] = is_missing(image.pixels[rows], nodata).all(axis=2, keepdims=True)
-    if not missing.any():
-        return image
-    metadata = image.metadata._replace(nodata=math.nan if nodata is None else nodata)
-    return dataclasses.replace(image, missing=missing, metadata=metadata)
+    metadata = image.metadata._replace(nodata=nodata)
+    return dataclasses.replace(image, missing=missing if missing.any() else None, metadata=metadata)
 
 
 def holds_nodata(dtype: np.dtype | type, nodata: float | None) -> bool:

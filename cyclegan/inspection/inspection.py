@@ -47,6 +47,7 @@ MEASURES = np.dtype(
         ("mean", np.float32, (3,)),  # by channel, in levels of 255; gray images have one channel three times
         ("deviation", np.float32, (3,)),
         ("colored", bool),
+        ("channel_pages", np.int32),
     ]
 )
 GRAY_SPREAD = 8  # levels of 255 between the channels of gray pixels at most: JPEG rounds colors
@@ -114,7 +115,10 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     stacks = [
         text
         for number, split in enumerate(SPLITS)
-        for text in folder_source.describe_stacks(split, found[split], counts[splits == number])
+        for text in folder_source.describe_stacks(
+            *(split, found[split], counts[splits == number]),
+            *(measures["channel_pages"][splits == number], channels[number % 2]),
+        )
     ]
     kinds = _find(data, multiple, names, splits, measures, reasons)
     kept = [finding for finding in (*kinds, Finding(findings.NARROW_VALUES, [], note=narrow)) if finding.count]
@@ -197,6 +201,7 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
         mean,
         deviation,
         spread > GRAY_SPREAD,
+        header.channel_pages,
     )
 
 

@@ -11,6 +11,7 @@ import tifffile
 from cyclegan.data import folder_source
 from cyclegan.errors import UserError
 from tests.data.image_folders import load, save, stack
+from tests.inspection.datasets import inspect
 
 
 def test_subfolders_are_searched_and_hidden_files_left_out(tmp_path):
@@ -181,6 +182,21 @@ def test_stacks_give_an_image_for_each_page(tmp_path):
         "trainA: 3 files with several pages, slices or frames, for example trainA/0.tif (4); only the first of each is"
         " used: --stacks all uses all"
     ) in first.notes
+
+
+def test_channels_that_are_not_used_are_named(tmp_path):
+    for domain, channels in (("A", 4), ("B", 3)):
+        (tmp_path / f"train{domain}").mkdir()
+        for name in ("0.tif", "1.tif"):
+            pages, options = np.zeros((channels, 16, 20), np.uint8), {"ome": True, "metadata": {"axes": "CYX"}}
+            tifffile.imwrite(tmp_path / f"train{domain}" / name, pages, photometric="minisblack", **options)
+    note = (
+        "trainA: 1 image with a page for each channel, for example trainA/0.tif (4); only the first channel is used:"
+        " --channels_x 4 uses all"
+    )
+    for notes in (load(tmp_path).notes, inspect(tmp_path).notes):
+        assert note in notes and not any(text.startswith("trainB") for text in notes)
+    assert not any(text.startswith("train") for text in load(tmp_path, channels_x=4).notes)
 
 
 def test_the_last_slices_of_a_single_file_are_held_out(tmp_path):

@@ -250,7 +250,7 @@ def test_overviews_are_no_pages_and_channels_are_bands(tmp_path):
         assert reader.count(path) == 1
 
 
-@pytest.mark.parametrize("kind", [*TIFFS, "in planes", "as jpeg"])
+@pytest.mark.parametrize("kind", [*TIFFS, "in planes", "in pages", "as jpeg"])
 def test_rows_are_decoded_by_themselves(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(tiff_format, "LARGE_PIXELS", 1000)
     path, values = tmp_path / "a.tif", deep_values(3, 90, 70)
@@ -259,6 +259,9 @@ def test_rows_are_decoded_by_themselves(tmp_path, monkeypatch, kind):
         tifffile.imwrite(
             path, planes, photometric="rgb", planarconfig="separate", tile=(16, 32), compression="zlib", predictor=True
         )
+    elif kind == "in pages":
+        options = {"photometric": "minisblack", "rowsperstrip": 7, "compression": "zlib"}
+        tifffile.imwrite(path, np.moveaxis(values, 2, 0), ome=True, metadata={"axes": "CYX"}, **options)
     elif kind == "as jpeg":
         path.write_bytes(tiff_of((values >> 8).astype(np.uint8), compression="jpeg", tile=(32, 16)))
     else:
@@ -268,6 +271,24 @@ def test_rows_are_decoded_by_themselves(tmp_path, monkeypatch, kind):
         assert (image.header.height, image.header.width) == (90, 70)
         for start, stop in ((0, 90), (0, 1), (15, 17), (31, 70), (89, 90)):
             np.testing.assert_array_equal(image.read(slice(start, stop)).pixels, whole[start:stop])
+
+
+@pytest.mark.parametrize("compression", [None, "zlib", "jpeg"])
+def test_empty_tiles_have_the_value_of_missing_data(tmp_path, monkeypatch, compression):
+    """GDAL leaves out such tiles with SPARSE_OK."""
+    path, full = tmp_path / "a.tif", np.full((32, 32), 200, np.uint8)
+    tags = [(tiff_format.GDAL_NODATA, "s", 0, "7", True)]
+    options = {"photometric": "minisblack", "tile": (32, 32), "extratags": tags, "compression": compression}
+    tifffile.imwrite(path, iter([full, None, None, full]), shape=(64, 64), dtype=np.uint8, **options)
+    expected = np.kron([[200, 7], [7, 200]], np.ones((32, 32)))
+    reader.check(path, 1)
+    np.testing.assert_array_equal(reader.decode(path, 1)[..., 0], expected)
+    monkeypatch.setattr(tiff_format, "LARGE_PIXELS", 1000)
+    with reader.open_rows(path, 1, any_type=False) as image:
+        np.testing.assert_array_equal(image.read(slice(20, 50)).pixels[..., 0], expected[20:50])
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="truncated"):
+        reader.check(path, 1)
 
 
 def test_a_file_of_any_size_is_read_by_the_tiles_that_hold_the_rows(tmp_path, monkeypatch):

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.images.image import DecodedImage
+from cyclegan.images.image import DecodedImage, Metadata
 from cyclegan.images.value_range import (
     from_float,
     image_to_levels,
     image_to_values,
+    mark_missing,
     to_depth,
     to_float,
     to_levels,
@@ -73,6 +74,14 @@ def test_whole_numbers_return_exactly(value_range):
 )
 def test_the_type_of_values_is_the_smallest_that_holds_them(value_range, dtype):
     assert value_type(value_range) == dtype and value_type(value_range, fractional=True) == np.float32
+
+
+def test_other_pixels_of_a_file_of_floats_may_have_no_data():
+    """The first rows or pages decide what the translation names."""
+    values = np.float32([[[1], [2]]])
+    for given, fractional, nodata in ((None, True, np.nan), (-1, True, -1), (None, False, None)):
+        image = mark_missing(DecodedImage(values, None, Metadata(nodata=given), fractional))
+        assert f"{image.metadata.nodata}" == f"{nodata}" and image.missing is None
 
 
 def test_opacity_has_the_depth_of_the_values():

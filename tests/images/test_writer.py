@@ -89,6 +89,14 @@ def test_failure_keeps_the_old_file(tmp_path, monkeypatch):
     assert [other.name for other in tmp_path.iterdir()] == ["a.png"]
 
 
+def test_rows_are_made_only_for_a_file_that_can_be_written(tmp_path):
+    (tmp_path / "out").write_bytes(b"")
+    made = []
+    with pytest.raises(OSError, match="out"):
+        formats.write_rows(tmp_path / "out" / "a.tif", 1, (made.append(1) for _ in range(1)))
+    assert not made
+
+
 def test_metadata_is_kept(tmp_path):
     tags = Image.Exif()
     tags[0x010F], tags[0x0112] = "a camera", 6
