@@ -17,7 +17,6 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from cyclegan.config.data import DataConfig
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading
 from cyclegan.data.loading import available_cores
@@ -62,7 +61,8 @@ class Request:
 
     Attributes:
         page: Folder of the page; `None` without one.
-        data: Settings of the images; only those of stacks are used.
+        stacks: "all" to translate all images of each file. NIfTI files are always translated completely.
+        slice_axis: Axis along which the slices of volumes lie; `None` for the usual one.
     """
 
     direction: str
@@ -72,7 +72,8 @@ class Request:
     page: pathlib.Path | None
     strip_metadata: bool
     nodata: float | None
-    data: DataConfig
+    stacks: str
+    slice_axis: int | None
 
 
 @dataclasses.dataclass
@@ -171,7 +172,7 @@ class FileTranslator:
 
     def inspect(self, task: FileTask) -> tuple[Shape, int, FileTask]:
         """Read the header of a file; return (shape of the image to translate, pixels of the file, file)."""
-        axis = self._request.data.slice_axis
+        axis = self._request.slice_axis
         try:
             by_rows = self._may_read_rows(task)
             task = dataclasses.replace(task, images=reader.count(task.source, self._channels, axis, by_rows))
@@ -190,7 +191,7 @@ class FileTranslator:
 
     def _is_stack(self, task: FileTask) -> bool:
         """Return whether all images of a file are translated, into one file."""
-        return self._format_of(task) == "nifti" or (self._request.data.stacks == "all" and task.images != 1)
+        return self._format_of(task) == "nifti" or (self._request.stacks == "all" and task.images != 1)
 
     def translate(self, tasks: Sequence[FileTask]) -> Report:
         """Read, translate and write files whose images have the same shape."""
@@ -216,7 +217,7 @@ class FileTranslator:
 
     def _translate_stack(self, report: Report, task: FileTask) -> None:
         """Translate all images of a file, some at a time, into a file of as many."""
-        axis = self._request.data.slice_axis
+        axis = self._request.slice_axis
         count = reader.count(task.source, self._channels, axis)
         if task.mask and (number := reader.count(f"{task.mask}", 1, axis)) != count:
             raise ImageError(f"{count} images, but its mask has {number}: expected equal numbers")

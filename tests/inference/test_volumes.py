@@ -32,8 +32,7 @@ def nifti(path, values=CT, **header):
 def test_a_nifti_volume_keeps_affine_header_and_type(tmp_path, ending, axis):
     nifti(tmp_path / "in" / f"a.{ending}", descrip=b"of a scanner", cal_max=400)
     model = SameImage(**both("-1000:2000"))
-    stacks = None if axis is None else "all"  # volumes are always translated completely
-    report = translate(model, tmp_path / "in", tmp_path / "out", batch_size=4, stacks=stacks, slice_axis=axis)
+    report = translate(model, tmp_path / "in", tmp_path / "out", batch_size=4, slice_axis=axis)
     assert (report.done, report.failed, report.images) == (1, [], {None: 24, 0: 18, 1: 20}[axis])
     before, after = (nibabel.load(tmp_path / folder / f"a.{ending}") for folder in ("in", "out"))
     np.testing.assert_array_equal(np.asanyarray(after.dataobj), CT)
