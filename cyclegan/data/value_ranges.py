@@ -33,8 +33,8 @@ def sample_values(
 ) -> np.ndarray:
     """Return values of random pixels of some images at equal distances in `sources`: float64 [images, values].
 
-    NaN and pixels that `is_missing` finds are left out, and images without others; with `skip_unreadable`, also images that
-    cannot be decoded.
+    NaN and pixels that `is_missing` finds are left out, and images without others; with `skip_unreadable`, also images
+    that cannot be decoded.
     """
     indices = np.unique(np.linspace(0, len(sources) - 1, MAX_SAMPLED).round().astype(int))
     values = np.full((len(indices), SAMPLED_VALUES), np.nan)
