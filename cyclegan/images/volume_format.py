@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import pathlib
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
@@ -312,15 +313,14 @@ def _unpack(file: Any, dtype: np.dtype, shape: tuple[int, ...], order: Any) -> n
 
 @contextlib.contextmanager
 def scratch(path: pathlib.Path, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Iterator[np.ndarray]:
-    """Provide an array in a temporary file beside `path`, so that a volume need not fit into memory."""
-    file = path.with_name(f"{path.name}.values")
-    try:
-        with open(file, "wb") as made:
-            if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a crash later
-                os.posix_fallocate(made.fileno(), 0, math.prod(shape) * np.dtype(dtype).itemsize)
+    """Provide an array in a temporary file beside `path`, so that a volume need not fit into memory.
+
+    The file has no name, so that it disappears even if the process is killed.
+    """
+    with tempfile.TemporaryFile(dir=path.parent) as file:
+        if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a crash later
+            os.posix_fallocate(file.fileno(), 0, math.prod(shape) * np.dtype(dtype).itemsize)
         yield np.memmap(file, dtype, "r+" if hasattr(os, "posix_fallocate") else "w+", 0, shape, order)
-    finally:
-        file.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

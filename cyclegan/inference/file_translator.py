@@ -169,6 +169,7 @@ class FileTranslator:
                 self.translate_film(report, task, pool, bars)
         finally:
             pool.shutdown(cancel_futures=True)  # after Ctrl-C, files that are being translated are completed
+            reader.close_files()
 
     def inspect(self, task: FileTask) -> tuple[Shape, int, FileTask]:
         """Read the header of a file; return (shape of the image to translate, pixels of the file, file)."""

@@ -20,7 +20,10 @@ from cyclegan.config.serialization import changed_settings, with_measured_ranges
 from cyclegan.errors import TrainingError, UserError
 
 # Settings that an imported run may change until it has seen images.
-IMAGE_SETTINGS = ("load_size", "max_dataset_size", "preprocess", "value_range_x", "value_range_y", "nodata")
+IMAGE_SETTINGS = (
+    *("load_size", "max_dataset_size", "preprocess", "value_range_x", "value_range_y", "nodata"),
+    *("stacks", "film_every", "slice_axis"),
+)
 BYTES = " bytes"  # suffix of the fingerprint's entries that may change in the same dataset
 CHECKPOINT = re.compile(r"(epoch_\d+(_pair_\d+)?(_test_\d+)?|best-x2y|best-y2x)-\d+")  # name and number
 EVENTS = "events.out.tfevents.*"

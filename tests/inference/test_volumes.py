@@ -34,6 +34,7 @@ def test_a_nifti_volume_keeps_affine_header_and_type(tmp_path, ending, axis):
     model = SameImage(**both("-1000:2000"))
     report = translate(model, tmp_path / "in", tmp_path / "out", batch_size=4, slice_axis=axis)
     assert (report.done, report.failed, report.images) == (1, [], {None: 24, 0: 18, 1: 20}[axis])
+    assert not reader._opened_files  # nor the memory of an unpacked volume
     before, after = (nibabel.load(tmp_path / folder / f"a.{ending}") for folder in ("in", "out"))
     np.testing.assert_array_equal(np.asanyarray(after.dataobj), CT)
     np.testing.assert_array_equal(after.affine, AFFINE)

@@ -130,8 +130,10 @@ def test_an_imported_run_without_its_checkpoint_is_refused(tmp_path):
     with open_run(tmp_path) as imported:
         imported.start({})
     (tmp_path / "checkpoints" / "epoch_0000-1").mkdir(parents=True)
-    with open_run(tmp_path) as run:
+    with open_run(tmp_path, stacks="all", slice_axis=0, film_every=5, nodata=-1.0) as run:  # it has seen no images
         run.start(DATA)
+    with pytest.raises(UserError, match="differs: .*stacks 'all' -> 'first'"):
+        open_run(tmp_path)
     (tmp_path / "checkpoints" / "epoch_0000-1").rename(tmp_path / "away")
     with pytest.raises(UserError, match="imported run, but no complete checkpoint .*import the networks again with"):
         open_run(tmp_path)
