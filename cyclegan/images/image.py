@@ -37,6 +37,7 @@ class Metadata(NamedTuple):
     description: str = ""  # ImageJ's, with the unit of `resolution`
     ome: tuple[tuple[str, Any], ...] = ()  # pixel sizes of OME: PhysicalSizeX and so on
     nodata: float | None = None  # value of pixels without data, besides NaN
+    array: str = ""  # name of the array in a .npz file
 
     def resized(self, x: float, y: float) -> Metadata:
         """Return the metadata of an image with `x` times the columns and `y` times the rows."""

@@ -357,7 +357,7 @@ class FileTranslator:
         """Return a translation with the values of the range of its domain, and the metadata of its original."""
         image, value_range = conversions.with_pixels(original, output), self._ranges[1]
         if self._request.strip_metadata:
-            kept = Metadata(image.metadata.profile, nodata=image.metadata.nodata)
+            kept = Metadata(image.metadata.profile, nodata=image.metadata.nodata, array=image.metadata.array)
             image = dataclasses.replace(image, metadata=kept)
         any_values = formats.FORMATS[self._format_of(task)].any_values
         if value_range:

@@ -65,6 +65,12 @@ def test_images_of_other_sizes_cause_a_warning(tmp_path):
         assert not third.warnings
         with pytest.raises(UserError, match=r"differs: trainA 3 images \(1\) -> 3 images \(2\); expected"):
             third.check_data({"trainA": "3 images (2)", "trainA bytes": "30 bytes (3)"})
+    with open_run(tmp_path, clear_output_dir=True) as masked:
+        masked.start({**repaired, "masks of trainA": "3 images (4)"})
+    (tmp_path / "checkpoints" / "epoch_0001-1").mkdir(parents=True, exist_ok=True)
+    text = r"masks of trainA 3 images \(4\) -> none; expected the images and masks"
+    with open_run(tmp_path) as again, pytest.raises(UserError, match=text):
+        again.check_data(repaired)
 
 
 def test_the_other_stack_is_refused(run_folder):
