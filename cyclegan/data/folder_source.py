@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import pathlib
@@ -56,11 +55,12 @@ def expand(
     channels: int,
     data: DataConfig,
     bars: bool = False,
-    skip_unreadable: bool = False,
+    unreadable: list[str] | None = None,
 ) -> list[Name]:
     """Return the images of files, whose paths are relative to a folder: with --stacks all, all images of each file.
 
-    Of films, one in --film_every frames is an image. With `skip_unreadable`, a file that cannot be read counts as one.
+    Of films, one in --film_every frames is an image. With a list `unreadable`, a file that cannot be read counts as one
+    image, and its description is added to the list; otherwise such files raise `UserError`.
     """
     counts = [1] * len(files)
     films = [isinstance(name, str) and formats.format_of(name) == "film" for name in files]
@@ -69,11 +69,15 @@ def expand(
     def count(_: str, number: int) -> None:
         index = stacked[number]
         name = files[index]
-        with contextlib.suppress(*(loading.UnreadableImageError,) * skip_unreadable):
+        try:
             if isinstance(name, str):
                 path = os.path.join(folder, name)
                 with loading.naming_image(path, "", index):
                     counts[index] = reader.count(path, channels, data.slice_axis)
+        except loading.UnreadableImageError as error:
+            if unreadable is None:
+                raise
+            unreadable.append(str(error))
 
     if stacked:
         loading.for_each_image({"": stacked}, count, "Counting images", bars)
@@ -123,6 +127,7 @@ def find_splits(
     folder: pathlib.Path,
     splits: Collection[str],
     list_images: Callable[[str, Sequence[Name]], list[Name]] = lambda split, files: [*files],
+    unreadable: Sequence[str] = (),
 ) -> tuple[dict[str, list[Name]], list[str]]:
     """Return the images of the splits of a dataset.
 
@@ -133,6 +138,7 @@ def find_splits(
         folder: The folder of the dataset.
         splits: Names of folders, such as "trainA".
         list_images: Function that returns the images of files of a split, see `expand`; by default one of each file.
+        unreadable: The list to which `list_images` adds files that it cannot read: a split may then seem too small.
 
     Returns:
         Images with paths relative to the folder by split, and remarks for the user.
@@ -156,7 +162,7 @@ def find_splits(
                 names[train] = list_images(train, names[train])
         if test not in names:
             total = len(names[train])
-            if total == 1:
+            if total == 1 and not unreadable:
                 raise UserError(
                     f"{folder / train}: 1 image and no {test}; expected 2 images, one of them for validation"
                 )

@@ -112,10 +112,12 @@ def check_files(
     channels: Mapping[str, int],
     bars: bool = False,
     ranged: Collection[str] = (),
+    unreadable: Sequence[str] = (),
 ) -> dict[str, np.ndarray]:
     """Check the headers and the ends of image files (see `reader.check`), several at a time.
 
-    The images of the splits `ranged` have a value range.
+    The images of the splits `ranged` have a value range. The error names the images `unreadable`, too, see
+    `for_each_image`.
 
     Returns:
         Facts about the images by split: `reader.FACTS_DTYPE` [N].
@@ -126,16 +128,17 @@ def check_files(
         with naming_image(sources[split][index], split, index):
             facts[split][index] = reader.check(sources[split][index], channels[split], split in ranged)
 
-    for_each_image(sources, check, "Checking", bars)
+    for_each_image(sources, check, "Checking", bars, unreadable)
     return facts
 
 
 def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> None:
-    """Decode the images of all splits, several at a time, and keep them in memory."""
+    """Decode the images of all splits, several at a time, and keep them in memory. No file stays open."""
     check_memory(files)
     for part in files.values():
         part.keep = True
     for_each_image(files, lambda split, index: files[split].load(index), "Decoding", bars)
+    reader.close_files()
 
 
 def check_memory(files: Mapping[str, ImageFiles], processes: int = 1) -> None:
@@ -150,20 +153,25 @@ def check_memory(files: Mapping[str, ImageFiles], processes: int = 1) -> None:
 
 
 def for_each_image(
-    sources: Mapping[str, Sized], function: Callable[[str, int], object], title: str, bars: bool
+    sources: Mapping[str, Sized],
+    function: Callable[[str, int], object],
+    title: str,
+    bars: bool,
+    unreadable: Sequence[str] = (),
 ) -> None:
     """Call function(split, index) for each image of each split, several at a time.
 
     Raises:
-        UserError: The function raised `UnreadableImageError` for some images; the text names at most ten.
+        UserError: The function raised `UnreadableImageError` for some images, or there are texts of earlier ones,
+            `unreadable`; the text names at most ten.
     """
-    unreadable: list[str] = []
+    reasons: list[str] = []
 
     def call(split: str, index: int) -> None:
         try:
             function(split, index)
         except UnreadableImageError as error:
-            unreadable.append(str(error))
+            reasons.append(str(error))
 
     items = [(split, index) for split, part in sources.items() for index in range(len(part))]
     delay = 0 if sys.stderr.isatty() else terminal.LOG_SECONDS  # a log shows slow passes only
@@ -173,12 +181,13 @@ def for_each_image(
     with bar, concurrent.futures.ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(call, *zip(*items)):
             bar.update()
-    if unreadable:
-        names = "; ".join(sorted(unreadable)[:MAX_NAMED])
-        more = f" and {len(unreadable) - MAX_NAMED} more" if len(unreadable) > MAX_NAMED else ""
+    reasons += dict.fromkeys(text for text in unreadable if text not in reasons)
+    if reasons:
+        names = "; ".join(sorted(reasons)[:MAX_NAMED])
+        more = f" and {len(reasons) - MAX_NAMED} more" if len(reasons) > MAX_NAMED else ""
         flags = ", or set the flags that are named" if "--" in names else ""
         raise UserError(
-            f"{len(unreadable)} of {len(items)} images cannot be used; expected readable ones: repair or remove"
+            f"{len(reasons)} of {len(items)} images cannot be used; expected readable ones: repair or remove"
             f" them{flags}: {names}{more}"
         )
 

@@ -90,10 +90,11 @@ def load_domains(
         UserError: Images are missing, cannot be decoded, or do not fit --preprocess or --paired_names.
     """
     with terminal.phase("Finding the images", bars):
-        sources, names, notes = _find(data, splits, bars)
+        unreadable: list[str] = []
+        sources, names, notes = _find(data, splits, bars, unreadable)
     channels = {split: _of_domain(split, data.channels_x, data.channels_y) for split in splits}
     ranged = [split for split in splits if _of_domain(split, data.value_range_x, data.value_range_y)]
-    facts = loading.check_files(sources, channels, bars, ranged)
+    facts = loading.check_files(sources, channels, bars, ranged, unreadable)
     stacks = [
         text
         for split in splits
@@ -152,9 +153,12 @@ def _of_domain(split: str, x: T, y: T) -> T:
 
 
 def _find(
-    data: DataConfig, splits: Sequence[str], bars: bool
+    data: DataConfig, splits: Sequence[str], bars: bool, unreadable: list[str] | None = None
 ) -> tuple[Mapping[str, Sequence[Source]], Mapping[str, Sequence[Name]], Sequence[str]]:
-    """Return paths or contents of files by split, names of the images by split, and remarks for the user."""
+    """Return paths or contents of files by split, names of the images by split, and remarks for the user.
+
+    See `folder_source.expand` for `unreadable`.
+    """
     if data.is_embedded:
         test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
         sides = {split: max(data.load_shape if split.startswith("train") else test_shape) for split in splits}
@@ -176,9 +180,10 @@ def _find(
         )
 
     def list_images(split: str, files: Sequence[Name]) -> list[Name]:
-        return folder_source.expand(folder, files, _of_domain(split, data.channels_x, data.channels_y), data, bars)
+        channels = _of_domain(split, data.channels_x, data.channels_y)
+        return folder_source.expand(folder, files, channels, data, bars, unreadable)
 
-    found, notes = folder_source.find_splits(folder, splits, list_images)
+    found, notes = folder_source.find_splits(folder, splits, list_images, () if unreadable is None else unreadable)
     images = {split: part[: data.max_dataset_size] for split, part in found.items()}
     return (
         {split: [folder_source.below(folder, name) for name in part] for split, part in images.items()},

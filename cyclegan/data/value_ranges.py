@@ -33,8 +33,8 @@ def sample_values(
 ) -> np.ndarray:
     """Return values of random pixels of some images at equal distances in `sources`: float64 [images, values].
 
-    Values that `is_missing` finds are left out, and images without others; with `skip_unreadable`, also images that
-    cannot be decoded.
+    NaN and pixels that `is_missing` finds are left out, and images without others; with `skip_unreadable`, also images
+    that cannot be decoded.
     """
     indices = np.unique(np.linspace(0, len(sources) - 1, MAX_SAMPLED).round().astype(int))
     values = np.full((len(indices), SAMPLED_VALUES), np.nan)
@@ -44,8 +44,9 @@ def sample_values(
         index = indices[position]
         with contextlib.suppress(*skipped), loading.naming_image(sources[index], split, index):
             image = reader.decode_values(sources[index], channels, nodata=nodata)
-            chosen = image.pixels.flat[np.random.default_rng(index).integers(0, image.pixels.size, SAMPLED_VALUES)]
-            found = chosen[~is_missing(chosen, image.metadata.nodata)]
+            places = np.random.default_rng(index).integers(0, image.pixels.size, SAMPLED_VALUES)
+            chosen, pixels = image.pixels.flat[places], image.pixels.reshape(-1, channels)[places // channels]
+            found = chosen[~(np.isnan(chosen) | is_missing(pixels, image.metadata.nodata))]
             values[position] = np.resize(found, SAMPLED_VALUES) if found.size else np.nan  # repeats them
 
     loading.for_each_image({"image": [sources[index] for index in indices]}, sample, "Sampling values", bars)

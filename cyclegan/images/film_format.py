@@ -84,7 +84,7 @@ class FilmReader(ImageReader):
         self.nbytes = KEPT_FRAMES * height * width * bands
 
     def count(self, channels: int) -> int:
-        """Return the number of frames up to the last one, at the average rate of the film."""
+        """Return the number of frames that the film has at its average rate, by the time of its last frame."""
         film, last = self._film, collections.deque[tuple[int, Any]](maxlen=1)
         self._time = math.inf
         with contextlib.suppress(ImageError):  # a file without an index, such as a recording of a browser
@@ -98,7 +98,7 @@ class FilmReader(ImageReader):
         return self
 
     def read(self, channels: int) -> DecodedImage:
-        """Decode the frame; if the rate varies, the one at the time of its number."""
+        """Decode the frame that is shown at the time `index` / rate, which is frame `index` if the rate is constant."""
         step = self._film.step
         wanted = self._film.start + (self._index - 0.5) * step  # or soon after it
         last, self._time = self._time, math.inf  # a search follows an error
@@ -224,7 +224,7 @@ def open_film(path: str | os.PathLike[str]) -> Iterator[Film]:
 
 
 def other_matrix(matrix: int) -> int:
-    """Return a matrix for RGB, which has none: av ignores matrix and range unless those of both sides differ."""
+    """Return a matrix to name for RGB pixels: any other one, because av converts only between different matrices."""
     return BT601 if matrix == BT709 else BT709
 
 

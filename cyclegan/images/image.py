@@ -33,6 +33,7 @@ class Metadata(NamedTuple):
     xmp: bytes = b""
     resolution: tuple[float, float] | None = None  # pixels per `unit`, of columns and of rows
     unit: int = 2  # as in TIFF: 1 for none, 2 for inch, 3 for cm
+    array: str = ""  # name of the array in a .npz file
     tags: tuple[tuple[int, int, int, Any], ...] = ()  # of GeoTIFF: (code, type, count, value)
     description: str = ""  # ImageJ's, with the unit of `resolution`
     ome: tuple[tuple[str, Any], ...] = ()  # pixel sizes of OME: PhysicalSizeX and so on

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import imagecodecs
 import numpy as np
 from PIL import Image, ImageCms, ImageFile, PngImagePlugin
+from PIL.ExifTags import IFD
 from PIL.ExifTags import Base as Tag
 
 from cyclegan.images.geometry import known_orientation, upright
@@ -154,11 +155,14 @@ def _write(
     image = Image.fromarray(without_single_axis(bands))
     if name == "gif" and image.mode == "LA":  # Pillow would drop its opacity
         image = image.convert("RGBA")
-    image.save(path, name, **options, **_save_options(name, metadata))
+    image.save(path, name, **options, **_save_options(name, metadata, image.size))
 
 
-def _save_options(name: str, metadata: Metadata) -> dict[str, Any]:
-    """Return the options of `Image.save` for metadata; Pillow ignores options that a format does not know."""
+def _save_options(name: str, metadata: Metadata, size: tuple[int, int]) -> dict[str, Any]:
+    """Return the options of `Image.save` for the metadata of an image of a size, (width, height).
+
+    Pillow ignores options that a format does not know.
+    """
     options: dict[str, Any] = {"icc_profile": metadata.profile, "xmp": metadata.xmp}
     if name == "png" and metadata.xmp:
         options["pnginfo"] = PngImagePlugin.PngInfo()
@@ -166,6 +170,10 @@ def _save_options(name: str, metadata: Metadata) -> dict[str, Any]:
     with contextlib.suppress(Exception):  # Pillow raises almost anything for damaged EXIF data
         if Tag.Orientation in metadata.exif:
             metadata.exif[Tag.Orientation] = 1
+        details = metadata.exif.get_ifd(IFD.Exif)
+        for tag, side in zip((Tag.ExifImageWidth, Tag.ExifImageHeight), size):
+            if tag in details:
+                details[tag] = side
         content = metadata.exif.tobytes()
         options["exif"] = content if len(content) < MAX_EXIF_BYTES else b""
     if metadata.resolution and metadata.unit > 1:
@@ -176,7 +184,7 @@ def _save_options(name: str, metadata: Metadata) -> dict[str, Any]:
 def _write_deep_png(path: pathlib.Path, bands: np.ndarray, metadata: Metadata) -> None:
     """Write 16 bits with imagecodecs, because Pillow has no 16-bit RGB, with the metadata of a file of Pillow."""
     encoded, other = imagecodecs.png_encode(np.ascontiguousarray(without_single_axis(bands))), io.BytesIO()
-    Image.new("L", (1, 1)).save(other, "png", **_save_options("png", metadata))
+    Image.new("L", (1, 1)).save(other, "png", **_save_options("png", metadata, (bands.shape[1], bands.shape[0])))
     chunks = other.getvalue()[PNG_HEADER_BYTES : other.getvalue().rindex(b"IDAT") - 4]
     path.write_bytes(b"".join([encoded[:PNG_HEADER_BYTES], chunks, encoded[PNG_HEADER_BYTES:]]))
 

@@ -234,6 +234,12 @@ def _opened(source: Source, by_rows: bool = False) -> Iterator[ImageReader]:
         yield reader
 
 
+def close_files() -> None:
+    """Close the files of `Slice`s, and free the images that their readers keep, unless a thread uses them."""
+    with _opened_files_lock:
+        _opened_files.clear()
+
+
 def _check_bands(reader: ImageReader, channels: int, any_type: bool) -> None:
     """Check that an image has the bands for `channels`, and values of a type that is allowed."""
     header = reader.header

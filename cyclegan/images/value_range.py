@@ -53,25 +53,27 @@ def to_depth(image: np.ndarray, dtype: np.dtype | type) -> np.ndarray:
     return levels
 
 
-def is_missing(values: np.ndarray, nodata: float | None) -> np.ndarray:
-    """Return which values of a file stand for missing data: NaN, and `nodata`, compared as float32."""
-    missing = np.isnan(values)
+def is_missing(pixels: np.ndarray, nodata: float | None) -> np.ndarray:
+    """Return which pixels of a file, [..., C], have no data: each of their channels is NaN or `nodata`."""
+    missing = np.isnan(pixels)
     if nodata is not None:
         with np.errstate(over="ignore"):
-            missing |= values.astype(np.float32) == np.float32(nodata)
-    return missing
+            missing |= (pixels == nodata) | (pixels == float(np.float32(nodata)))  # in the precision of some files
+    return missing.all(axis=-1)
 
 
 def to_levels(values: np.ndarray, value_range: ValueRange, nodata: float | None = None) -> np.ndarray:
     """Convert values of a file to uint16: LO becomes 0, HI 65535. Values outside, also infinite ones, are clipped.
 
-    Values that `is_missing` finds become 0.
+    NaN becomes 0, and so do pixels, [..., C], that `is_missing` finds.
     """
     low, high = value_range
     levels = np.empty(values.shape, np.uint16)
     for rows in row_blocks(values.shape):
         scaled = (values[rows].astype(np.float64) - low) * (HIGHEST / (high - low))
-        if nodata is not None or values.dtype.kind == "f":
+        if values.dtype.kind == "f":
+            scaled[np.isnan(scaled)] = 0
+        if nodata is not None:
             scaled[is_missing(values[rows], nodata)] = 0
         levels[rows] = np.rint(np.clip(scaled, 0, HIGHEST))
     return levels
@@ -125,7 +127,7 @@ def deepen(image: DecodedImage) -> DecodedImage:
 
 
 def mark_missing(image: DecodedImage) -> DecodedImage:
-    """Return an image with values of its file that knows its pixels without data in any channel.
+    """Return an image, with the values of its file, whose `missing` marks the pixels without data in all channels.
 
     In a file of floats that names no value for them, it is NaN, also if these pixels have data: others may have none.
     """
@@ -134,7 +136,7 @@ def mark_missing(image: DecodedImage) -> DecodedImage:
         return image
     missing = np.empty((*image.pixels.shape[:2], 1), bool)
     for rows in row_blocks(image.pixels.shape):
-        missing[rows] = is_missing(image.pixels[rows], nodata).all(axis=2, keepdims=True)
+        missing[rows] = is_missing(image.pixels[rows], nodata)[..., None]
     metadata = image.metadata._replace(nodata=nodata)
     return dataclasses.replace(image, missing=missing if missing.any() else None, metadata=metadata)
 

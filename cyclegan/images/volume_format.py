@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import pathlib
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
@@ -145,7 +146,8 @@ class VolumeReader(ImageReader):
             values = values.astype(values.dtype.newbyteorder("="))
         fractional = "float" in self.header.other_values or self.volume.scale != (1, 0)
         pixels = convert_bands(np.ascontiguousarray(values), channels, has_opacity=False)[0]
-        return DecodedImage(pixels, fractional=fractional)
+        name = self.volume.header if isinstance(self.volume.header, str) else ""
+        return DecodedImage(pixels, metadata=Metadata(array=name), fractional=fractional)
 
 
 def open_npy(file: BinaryIO) -> ImageReader | None:
@@ -312,15 +314,14 @@ def _unpack(file: Any, dtype: np.dtype, shape: tuple[int, ...], order: Any) -> n
 
 @contextlib.contextmanager
 def scratch(path: pathlib.Path, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Iterator[np.ndarray]:
-    """Provide an array in a temporary file beside `path`, so that a volume need not fit into memory."""
-    file = path.with_name(f"{path.name}.values")
-    try:
-        with open(file, "wb") as made:
-            if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a crash later
-                os.posix_fallocate(made.fileno(), 0, math.prod(shape) * np.dtype(dtype).itemsize)
+    """Provide an array in a temporary file beside `path`, so that a volume need not fit into memory.
+
+    The file has no name, so that it disappears even if the process is killed.
+    """
+    with tempfile.TemporaryFile(dir=path.parent) as file:
+        if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a crash later
+            os.posix_fallocate(file.fileno(), 0, math.prod(shape) * np.dtype(dtype).itemsize)
         yield np.memmap(file, dtype, "r+" if hasattr(os, "posix_fallocate") else "w+", 0, shape, order)
-    finally:
-        file.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -348,19 +349,18 @@ def _filled(
 
 
 def write_npy(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata, name: str = "") -> None:
-    """Write an image, one of one channel as [h, w], as .npy, or with a `name` of the array as .npz."""
-    _save_array(path, without_single_axis(bands), name)
+    """Write an image, one of one channel as [h, w], as .npy, or with a `name` for an array that has none as .npz."""
+    _save_array(path, without_single_axis(bands), name and (metadata.array or name))
 
 
 @contextlib.contextmanager
 def create_npy(
     path: pathlib.Path, original: ImageReader, shape: tuple[int, ...], dtype: Any, metadata: Metadata, name: str = ""
 ) -> Iterator[Put]:
-    """Write a stack of images as .npy, or with a `name` of the array as .npz; see `CreateStack`."""
-    known = original.volume.header if isinstance(original, VolumeReader) else None  # the name of the original's array
+    """Write a stack of images as .npy or .npz, see `write_npy` and `CreateStack`."""
     with _filled(path, original, shape, dtype, "C") as (put, array):
         yield put
-        _save_array(path, array, name and (known if isinstance(known, str) else name))
+        _save_array(path, array, name and (metadata.array or name))
 
 
 def _save_array(path: pathlib.Path, array: np.ndarray, name: str) -> None:

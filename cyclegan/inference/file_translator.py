@@ -17,7 +17,6 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from cyclegan.config.data import DataConfig
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading
 from cyclegan.data.loading import available_cores
@@ -40,6 +39,7 @@ MAX_SIDE = 512  # longer side of an image of the page in pixels
 # Height and width in pixels, whether it has 16 bits, the number of a file of several images; `None` if unreadable.
 Shape = Optional[tuple[int, int, bool, int]]
 Frames = list[tuple[int, np.ndarray]]  # of a film, with their times
+Shown = tuple[DecodedImage, np.ndarray, Optional[np.ndarray]]  # original, translation and cycle image
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -62,7 +62,8 @@ class Request:
 
     Attributes:
         page: Folder of the page; `None` without one.
-        data: Settings of the images; only those of stacks are used.
+        stacks: "all" to translate all images of each file. NIfTI files are always translated completely.
+        slice_axis: Axis along which the slices of volumes lie; `None` for the usual one.
     """
 
     direction: str
@@ -72,7 +73,8 @@ class Request:
     page: pathlib.Path | None
     strip_metadata: bool
     nodata: float | None
-    data: DataConfig
+    stacks: str
+    slice_axis: int | None
 
 
 @dataclasses.dataclass
@@ -168,16 +170,22 @@ class FileTranslator:
                 self.translate_film(report, task, pool, bars)
         finally:
             pool.shutdown(cancel_futures=True)  # after Ctrl-C, files that are being translated are completed
+            reader.close_files()
 
     def inspect(self, task: FileTask) -> tuple[Shape, int, FileTask]:
-        """Read the header of a file; return (shape of the image to translate, pixels of the file, file)."""
-        axis = self._request.data.slice_axis
+        """Read the header of a file.
+
+        Returns:
+            Shape of its translated images, for `make_batches`; pixels in memory while it is translated; and the task
+            with the number of its images. Without a shape if the file cannot be read, which `translate` reports.
+        """
+        axis = self._request.slice_axis
         try:
             by_rows = self._may_read_rows(task)
             task = dataclasses.replace(task, images=reader.count(task.source, self._channels, axis, by_rows))
             source = Slice(task.source, 0, axis) if self._is_stack(task) else task.source
             facts = reader.check(source, self._channels, bool(self._ranges[0]), by_rows)
-        except Exception:  # `translate` reports it
+        except Exception:
             return None, 0, task
         height, width = self._request.size[::-1] if self._request.size else (facts.height, facts.width)
         alone, pixels = 0, facts.height * facts.width
@@ -190,7 +198,7 @@ class FileTranslator:
 
     def _is_stack(self, task: FileTask) -> bool:
         """Return whether all images of a file are translated, into one file."""
-        return self._format_of(task) == "nifti" or (self._request.data.stacks == "all" and task.images != 1)
+        return self._format_of(task) == "nifti" or (self._request.stacks == "all" and task.images != 1)
 
     def translate(self, tasks: Sequence[FileTask]) -> Report:
         """Read, translate and write files whose images have the same shape."""
@@ -216,7 +224,7 @@ class FileTranslator:
 
     def _translate_stack(self, report: Report, task: FileTask) -> None:
         """Translate all images of a file, some at a time, into a file of as many."""
-        axis = self._request.data.slice_axis
+        axis = self._request.slice_axis
         count = reader.count(task.source, self._channels, axis)
         if task.mask and (number := reader.count(f"{task.mask}", 1, axis)) != count:
             raise ImageError(f"{count} images, but its mask has {number}: expected equal numbers")
@@ -225,7 +233,8 @@ class FileTranslator:
             for number in range(count)
         ]
         first = self._read(*slices[0])[0].pixels
-        size = max(1, min(self._request.batch_size, self._model.tile**2 // (first.shape[0] * first.shape[1])))
+        area = first.shape[0] * first.shape[1]
+        size = max(1, min(self._request.batch_size, self._model.tile**2 // area))
         with contextlib.ExitStack() as stack:
             for start in range(0, count, size):
                 originals = [self._read(*each) for each in slices[start : start + size]]
@@ -245,7 +254,7 @@ class FileTranslator:
                     if number == count // 2:
                         shown = original, output, cycle
                 self._bar.set_postfix_str(f"{printable(task.name)}: {min(start + size, count)} of {count}")
-        self._report(report, task, *shown, count=count)
+        self._report(report, task, area, shown, count)
 
     def _read(self, source: Source, mask: Source | None) -> tuple[DecodedImage, np.ndarray | None]:
         """Return an image and its mask, bool [h, w, 1], in the size of the translation."""
@@ -278,14 +287,11 @@ class FileTranslator:
                     for time, pixels in translated:
                         writer.write(pixels, time)
                     bar.update(len(translated))
+            shown = None
             if self._request.page:
                 first, _ = self._read(task.source, None)
-                output, cycle = self._generate([(first.pixels, None)])[0]
-                images = {"input": first.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
-                report.items.append(_write_item(self._request.page, task, self._request.direction, images))
-            report.done += 1
-            report.images += writer.frames
-            report.tiled += area > self._model.tile**2
+                shown = (first, *self._generate([(first.pixels, None)])[0])
+            self._report(report, task, area, shown, writer.frames)
 
     def _translate_frames(self, frames: Frames) -> Frames:
         """Translate frames of a film, uint8 [h, w, 3], into the same."""
@@ -355,7 +361,7 @@ class FileTranslator:
         """Return a translation with the values of the range of its domain, and the metadata of its original."""
         image, value_range = conversions.with_pixels(original, output), self._ranges[1]
         if self._request.strip_metadata:
-            kept = Metadata(image.metadata.profile, nodata=image.metadata.nodata)
+            kept = Metadata(image.metadata.profile, nodata=image.metadata.nodata, array=image.metadata.array)
             image = dataclasses.replace(image, metadata=kept)
         any_values = formats.FORMATS[self._format_of(task)].any_values
         if value_range:
@@ -377,28 +383,20 @@ class FileTranslator:
                 )
         else:
             formats.write(task.target, self._to_values(task, original, output), self._request.format)
-        self._report(report, task, original, output, cycle)
+        self._report(report, task, output.shape[0] * output.shape[1], (original, output, cycle))
         report.cut += task.images > 1
 
-    def _report(
-        self,
-        report: Report,
-        task: FileTask,
-        original: DecodedImage,
-        output: np.ndarray,
-        cycle: np.ndarray | None,
-        count: int = 1,
-    ) -> None:
-        """Count a file with its images, one of which is shown on the page."""
-        if self._request.page:
+    def _report(self, report: Report, task: FileTask, area: int, shown: Shown | None, count: int = 1) -> None:
+        """Count a file with its images of `area` pixels, one of which is shown on the page."""
+        if self._request.page and shown:
+            original, output, cycle = shown
             images = {"input": original.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
             try:
                 report.items.append(_write_item(self._request.page, task, self._request.direction, images))
             except OSError as error:
                 raise OSError(f"translated, but not shown on the page: {error}") from error
-        height, width = output.shape[:2]
         report.done, report.images = report.done + 1, report.images + count
-        report.tiled += height * width > self._model.tile**2
+        report.tiled += area > self._model.tile**2
 
 
 def _read_mask(source: Source, original: Sequence[int], resized: Sequence[int]) -> np.ndarray:

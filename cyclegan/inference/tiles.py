@@ -1,9 +1,10 @@
 """Translation of images of any size: mirrored at their edges to sides that the network accepts, or in tiles.
 
 Tiles have no seams. Each tile has a margin of other pixels that may influence it, and instance normalization uses the
-statistics of the whole image. A first estimate of them comes from a reduced copy of the image. Passes over all tiles
-then measure how much the statistics of the copy and of the image differ at each normalization; this difference hardly
-depends on errors of the layers before. After `n` passes, the statistics of the first `n` normalizations are exact.
+statistics of the whole image. A first estimate of them comes from a reduced copy of the image. Each pass over all tiles
+measures the statistics that the image has with the current estimate, and their difference from those of the copy. The
+copy, corrected by these differences, gives the next estimate. One pass makes the statistics of the first normalization
+exact, two passes those of the first two, and so on; usually, a few passes are enough for all.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import numpy as np
 from cyclegan.config.data import MIN_SIDE
 from cyclegan.images.image import row_blocks
 from cyclegan.images.value_range import from_float, to_float
+from cyclegan.networks.normalization import PYTORCH_EPSILON as EPSILON  # as in `call_with_moments`
 
 TILE = 1536  # default side in pixels of the largest square that is translated at once
 MIN_TILE = 512
 TOLERANCE = 0.01  # of the statistics; images then differ by less than a level of 255; see `_change`
-EPSILON = 1e-5  # of variances that are compared, as in `call_with_moments`
 
 Moments = Sequence[np.ndarray]  # of each instance normalization: [mean, variance] or [shift, ratio], [2, C]
 

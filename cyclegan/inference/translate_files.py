@@ -92,9 +92,10 @@ def translate(  # noqa: PLR0913  the public API
     report = Report(skipped=len(planned) - len(tasks) - len(refused), failed=refused)
     data, page = models[0].config.data, folder if html else None
     stacks, nodata = stacks or data.stacks, data.nodata if nodata is None else nodata
-    slice_axis = data.slice_axis if slice_axis is None and stacks == "all" else slice_axis
-    data = dataclasses.replace(data, stacks=stacks, slice_axis=slice_axis)
-    request = Request(direction, size, format, batch_size, page, strip_metadata, nodata, data)
+    if slice_axis is not None and stacks != "all" and any(_format_to_write(task, format) != "nifti" for task in tasks):
+        raise UserError(f"--slice_axis {slice_axis}: expected --stacks all, too, for files other than NIfTI")
+    slice_axis = data.slice_axis if slice_axis is None else slice_axis
+    request = Request(direction, size, format, batch_size, page, strip_metadata, nodata, stacks, slice_axis)
     FileTranslator(models, request).run(tasks, report, bars)
     report.seconds = time.perf_counter() - began
     if html:
@@ -238,6 +239,10 @@ def refuse_existing(targets: Sequence[pathlib.Path]) -> None:
         )
 
 
+def _format_to_write(task: FileTask, format: str | None) -> str:
+    return format or formats.format_of(task.target) or ""
+
+
 def _refuse_film(task: FileTask, channels: int, value_range: ValueRange | None) -> str:
     """Return why a film, or a file that would become one, cannot be translated, or an empty text."""
     if formats.format_of(task.source) != "film":
@@ -274,7 +279,7 @@ def refuse_formats(
     """
     kept, refused = [], []
     for task in tasks:
-        wanted = format or formats.format_of(task.target) or ""
+        wanted = _format_to_write(task, format)
         is_film = "film" in (formats.format_of(task.source), wanted)
         reason = ""
         if is_film:

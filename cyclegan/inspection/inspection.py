@@ -86,7 +86,7 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
 
     def list_images(split: str, files: Sequence[Name]) -> list[Name]:
         domain_channels = data.channels_y if split.endswith("B") else data.channels_x
-        return folder_source.expand(folder, files, domain_channels, data, bars, skip_unreadable=True)
+        return folder_source.expand(folder, files, domain_channels, data, bars, unreadable=[])
 
     found, notes = folder_source.find_splits(folder, SPLITS, list_images)
     paths = {split: [folder_source.below(folder, name) for name in part] for split, part in found.items()}

@@ -20,7 +20,10 @@ from cyclegan.config.serialization import changed_settings, with_measured_ranges
 from cyclegan.errors import TrainingError, UserError
 
 # Settings that an imported run may change until it has seen images.
-IMAGE_SETTINGS = ("load_size", "max_dataset_size", "preprocess", "value_range_x", "value_range_y", "nodata")
+IMAGE_SETTINGS = (
+    *("load_size", "max_dataset_size", "preprocess", "value_range_x", "value_range_y", "nodata"),
+    *("stacks", "film_every", "slice_axis"),
+)
 BYTES = " bytes"  # suffix of the fingerprint's entries that may change in the same dataset
 CHECKPOINT = re.compile(r"(epoch_\d+(_pair_\d+)?(_test_\d+)?|best-x2y|best-y2x)-\d+")  # name and number
 EVENTS = "events.out.tfevents.*"
@@ -163,7 +166,10 @@ class RunDirectory:
             unseen = {name: getattr(self.config.data, name) for name in IMAGE_SETTINGS}
             self.saved_config = saved.config.replace(**unseen)
         self.config = with_measured_ranges(self.saved_config, self.config)
-        self._refuse_differences(changed_settings(self.saved_config, self.config, FIXED))
+        self._refuse_differences(
+            changed_settings(self.saved_config, self.config, FIXED),
+            f"the values of its start: repeat its flags, or add --config {self.path}/config.json",
+        )
         self.warnings = [f"{change} from here on" for change in changed_settings(self.saved_config, self.config, WARN)]
 
     def _refuse_lost_checkpoints(self, found: Mapping[str, Any]) -> None:
@@ -187,10 +193,11 @@ class RunDirectory:
         """
         saved = self._saved_data or fingerprint
         differ = [name for name in sorted({*saved, *fingerprint}) if saved.get(name) != fingerprint.get(name)]
-        change = {name: f"{saved.get(name)} -> {fingerprint.get(name)}" for name in differ}
+        change = {name: f"{saved.get(name, 'none')} -> {fingerprint.get(name, 'none')}" for name in differ}
         self._refuse_differences(
             [f"{name} {change[name]}" for name in differ if not name.endswith(BYTES)],
-            f"; or train on other images from these weights, with --init_from {self.path} and another --output_dir",
+            "the images and masks of its start: put them back, or give the folder that has them as --dataset; or train"
+            f" on other images from these weights, with --init_from {self.path} and another --output_dir",
         )
         self.warnings += [
             f"images of {name[: -len(BYTES)]} have the same names as before, but other sizes: {change[name]}. Training"
@@ -268,10 +275,9 @@ class RunDirectory:
             f"--output_dir {self.path}: {reason}; expected a folder that can be written to: use another one"
         )
 
-    def _refuse_differences(self, differences: Sequence[str], hint: str = "") -> None:
+    def _refuse_differences(self, differences: Sequence[str], expected: str) -> None:
         if differences:
             raise UserError(
-                f"{self.path} holds a run that differs: {', '.join(differences)}; expected the values of its start:"
-                f" repeat its flags, or add --config {self.path}/config.json; or use another --output_dir, or"
-                f" --clear_output_dir to start over{hint}"
+                f"{self.path} holds a run that differs: {', '.join(differences)}; expected {expected}; or use another"
+                " --output_dir, or --clear_output_dir to start over"
             )

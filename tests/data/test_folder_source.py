@@ -10,6 +10,7 @@ import tifffile
 
 from cyclegan.data import folder_source
 from cyclegan.errors import UserError
+from cyclegan.images import reader
 from tests.data.image_folders import load, save, stack
 from tests.inspection.datasets import inspect
 
@@ -204,6 +205,7 @@ def test_the_last_slices_of_a_single_file_are_held_out(tmp_path):
         save_stack(tmp_path / f"train{domain}" / "a.tif", range(40))
     domains = load(tmp_path, stacks="all", max_dataset_size=30)
     assert (len(domains.train_x), domains.test_x.names) == (30, ["trainA/a.tif[38]", "trainA/a.tif[39]"])
+    assert not reader._opened_files  # all images are in memory
     (tmp_path / "trainB" / "a.tif").write_bytes(b"II*\0")
-    with pytest.raises(UserError, match="1 of 1 images cannot be used.*trainB/a.tif .a damaged TIFF"):
+    with pytest.raises(UserError, match="1 of 41 images cannot be used.*trainB/a.tif .a damaged TIFF"):
         load(tmp_path, stacks="all")

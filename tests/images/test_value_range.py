@@ -53,7 +53,12 @@ def test_values_of_a_range_become_levels_by_hand():
     assert to_levels(values, (-1000, 2000)).tolist() == [0, 0, 21845, 32768, 65535, 65535]
     assert to_levels(np.float32([0.25, np.inf, -np.inf]), (0, 1)).tolist() == [16384, 65535, 0]
     assert to_levels(np.float32([1, np.nan, -9999]), (0, 1)).tolist() == [65535, 0, 0]
-    assert to_levels(np.float32([1, np.nan, 0.7, 0.5]), (0, 1), nodata=0.7).tolist() == [65535, 0, 0, 32768]
+    gray = np.float32([[1], [np.nan], [0.7], [0.5]])
+    assert to_levels(gray, (0, 1), nodata=0.7)[:, 0].tolist() == [65535, 0, 0, 32768]
+    colors = np.array([[255, 10, 10], [255, 255, 255]], np.uint8)  # only the second has no data
+    assert to_levels(colors, (0, 255), nodata=255).tolist() == [[65535, 2570, 2570], [0, 0, 0]]
+    large = np.array([[2147483600], [2147483647]], np.int32)
+    assert to_levels(large, (0, 2**31), nodata=2147483647).tolist() == [[65535], [0]]
 
 
 @pytest.mark.parametrize("value_range", [(0, 4095), (-1024, 3071), (-32768, 32767), (12.3, 3981.4), (0, 200)])

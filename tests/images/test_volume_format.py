@@ -107,9 +107,18 @@ def test_a_compressed_volume_is_unpacked_once_and_kept_in_bounds(tmp_path, monke
     for number in (2, 1, 0):  # the oldest one makes room
         stack(tmp_path / f"{number}.nii.gz")
     assert len(unpacked) == 4
+    reader.close_files()
+    stack(tmp_path / "0.nii.gz")
+    assert len(unpacked) == 5
     monkeypatch.setattr(volume_format, "MAX_BYTES", 500)
     with pytest.raises(ImageError, match="a compressed array of 5.12e-07 GB: expected at most .* or an unpacked file"):
         reader.count(tmp_path / "0.nii.gz")
+
+
+def test_the_values_of_a_volume_to_write_leave_no_file(tmp_path):
+    with volume_format.scratch(tmp_path / "a.nii", (2, 3), np.int16) as array:
+        array[:] = 7
+        assert not list(tmp_path.iterdir()) and (array == 7).all()  # even if the process is killed now
 
 
 def refused(content, channels=1):

@@ -100,6 +100,7 @@ def test_rows_are_made_only_for_a_file_that_can_be_written(tmp_path):
 def test_metadata_is_kept(tmp_path):
     tags = Image.Exif()
     tags[0x010F], tags[0x0112] = "a camera", 6
+    tags.get_ifd(0x8769).update({0xA002: 12, 0xA003: 8, 0x829A: 0.5})  # width and height in pixels, exposure
     xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
     Image.fromarray(noise((8, 12, 3))).save(tmp_path / "a.jpg", exif=tags, xmp=xmp, dpi=(300, 150))
     image = reader.decode_values(tmp_path / "a.jpg")
@@ -114,6 +115,8 @@ def test_metadata_is_kept(tmp_path):
             assert written.getexif().get(0x0112, 1) == 1 and (
                 name == "b.tif" or written.getexif()[0x010F] == "a camera"
             )
+            details = dict(written.getexif().get_ifd(0x8769))
+            assert name == "b.tif" or details == {0xA002: 8, 0xA003: 12, 0x829A: 0.5}, name  # as it was turned
             assert name == "b.webp" or np.abs(np.array(written.info["dpi"]) - (300, 150)).max() < 0.1, name
 
 

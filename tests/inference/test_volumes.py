@@ -32,9 +32,9 @@ def nifti(path, values=CT, **header):
 def test_a_nifti_volume_keeps_affine_header_and_type(tmp_path, ending, axis):
     nifti(tmp_path / "in" / f"a.{ending}", descrip=b"of a scanner", cal_max=400)
     model = SameImage(**both("-1000:2000"))
-    stacks = None if axis is None else "all"  # volumes are always translated completely
-    report = translate(model, tmp_path / "in", tmp_path / "out", batch_size=4, stacks=stacks, slice_axis=axis)
+    report = translate(model, tmp_path / "in", tmp_path / "out", batch_size=4, slice_axis=axis)
     assert (report.done, report.failed, report.images) == (1, [], {None: 24, 0: 18, 1: 20}[axis])
+    assert not reader._opened_files  # nor the memory of an unpacked volume
     before, after = (nibabel.load(tmp_path / folder / f"a.{ending}") for folder in ("in", "out"))
     np.testing.assert_array_equal(np.asanyarray(after.dataobj), CT)
     np.testing.assert_array_equal(after.affine, AFFINE)
@@ -110,12 +110,14 @@ def test_arrays_keep_their_axes_and_other_stacks_become_arrays(tmp_path):
     np.save(folder / "a.npy", values)
     np.savez(folder / "b.npz", image=values)
     np.save(folder / "c.npy", values[0])
+    np.savez(folder / "flat.npz", x=values[0])
     Image.fromarray(values[0]).save(folder / "d.gif", save_all=True, append_images=[Image.fromarray(values[1])])
     report = translate(SameImage(channels=3), folder, tmp_path / "out", stacks="all")
-    assert report.done == 3 and "d.gif (2 images don't fit into a file of gif: expected --form" in report.failed[0]
+    assert report.done == 4 and "d.gif (2 images don't fit into a file of gif: expected --form" in report.failed[0]
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "a.npy"), values)
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "b.npz")["image"], values)
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "c.npy"), values[0])
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "flat.npz")["x"], values[0])
     assert translate(SameImage(channels=3), folder / "d.gif", tmp_path / "all", format="npy", stacks="all").done == 1
     assert np.load(tmp_path / "all" / "d.npy").shape == (2, 16, 20, 3)
     volume = values[..., 0]

@@ -65,6 +65,12 @@ def test_images_of_other_sizes_cause_a_warning(tmp_path):
         assert not third.warnings
         with pytest.raises(UserError, match=r"differs: trainA 3 images \(1\) -> 3 images \(2\); expected"):
             third.check_data({"trainA": "3 images (2)", "trainA bytes": "30 bytes (3)"})
+    with open_run(tmp_path, clear_output_dir=True) as masked:
+        masked.start({**repaired, "masks of trainA": "3 images (4)"})
+    (tmp_path / "checkpoints" / "epoch_0001-1").mkdir(parents=True, exist_ok=True)
+    text = r"masks of trainA 3 images \(4\) -> none; expected the images and masks"
+    with open_run(tmp_path) as again, pytest.raises(UserError, match=text):
+        again.check_data(repaired)
 
 
 def test_the_other_stack_is_refused(run_folder):
@@ -130,8 +136,10 @@ def test_an_imported_run_without_its_checkpoint_is_refused(tmp_path):
     with open_run(tmp_path) as imported:
         imported.start({})
     (tmp_path / "checkpoints" / "epoch_0000-1").mkdir(parents=True)
-    with open_run(tmp_path) as run:
+    with open_run(tmp_path, stacks="all", slice_axis=0, film_every=5, nodata=-1.0) as run:  # it has seen no images
         run.start(DATA)
+    with pytest.raises(UserError, match="differs: .*stacks 'all' -> 'first'"):
+        open_run(tmp_path)
     (tmp_path / "checkpoints" / "epoch_0000-1").rename(tmp_path / "away")
     with pytest.raises(UserError, match="imported run, but no complete checkpoint .*import the networks again with"):
         open_run(tmp_path)
