@@ -41,7 +41,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         **{"lr_schedule": "constant", "lr": 2e-4, "beta_1": 0.5, "beta_2": 0.9, "pool_size": 0},
     },
     "fast": {"image_size": 128, "generator": "resnet_6blocks", "filters": 32, "epochs": 100},
-    "demo": {"dataset": "stripes", "epochs": 5, "plot_every": 1, "output_dir": os.path.join("runs", "demo")},
+    "demo": {
+        **{"dataset": "stripes", "epochs": 5, "plot_every": 1, "upsample": "resize"},
+        "output_dir": os.path.join("runs", "demo"),
+    },
 }
 WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
 NEGATIVE_RANGE = re.compile(r"-[\d.].*[:e]")  # LO:HI with a negative LO; also -1e9
