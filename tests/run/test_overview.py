@@ -28,7 +28,7 @@ def lines(caplog):
 
 def test_the_flags_of_a_preset_that_are_in_effect_are_listed(lines):
     first, *rest = list(lines("--preset", "demo", "--epochs", "9"))
-    assert first == "Preset demo: --dataset stripes --plot_every 1 --output_dir runs/demo"
+    assert first == "Preset demo: --dataset stripes --plot_every 1 --upsample resize --output_dir runs/demo"
     assert not any("Preset" in line for line in [*rest, *lines()])
 
 
