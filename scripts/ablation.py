@@ -134,7 +134,7 @@ def read_results(file: pathlib.Path) -> list[Result]:
 
 
 def seconds_per_step(file: pathlib.Path, arguments: argparse.Namespace) -> Mapping[str, float]:
-    """Return the seconds of a step of each setting from a file; measure those that it lacks beside the baseline."""
+    """Return the seconds per step of each setting, from a file; measure missing ones in turns with the baseline."""
     known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     if missing := [setting for setting in arguments.settings if setting not in known]:
         settings = [BASELINE, *(setting for setting in missing if setting != BASELINE)]

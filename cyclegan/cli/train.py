@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
 def configure(argv: Sequence[str] | None) -> tuple[Config, Mapping[str, TorchNetwork]]:
     """Return the configuration, and the networks of PyTorch with which --init_from begins a new run.
 
-    A run that resumes has networks and settings of its own, so --init_from may name what is gone.
+    A resumed run has its own networks and settings, so the files of --init_from may have been deleted.
 
     Raises:
         UserError: A value cannot work, or flags contradict the networks of --init_from, or these cannot be read.

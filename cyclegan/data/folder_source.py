@@ -59,8 +59,8 @@ def expand(
 ) -> list[Name]:
     """Return the images of files, whose paths are relative to a folder: with --stacks all, all images of each file.
 
-    Of films, one in --film_every frames is an image. With a list `unreadable`, a file that cannot be read counts as one
-    image, and its description is added to the list; otherwise such files raise `UserError`.
+    One in --film_every frames of a film is an image. If there is a list `unreadable`, descriptions of files that cannot
+    be read are added to it, and each of them counts as one image; otherwise they raise `UserError`.
     """
     counts = [1] * len(files)
     films = [isinstance(name, str) and formats.format_of(name) == "film" for name in files]

@@ -68,12 +68,12 @@ class UnpairedDataset:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether batches have a fourth array, which tells whether x and y are a pair."""
+        """Whether batches tell which samples are pairs."""
         return self.sampler.partners is not None
 
     @property
     def has_masks(self) -> bool:
-        """Whether batches have two more arrays, the masks of x and of y."""
+        """Whether batches end with the masks of x and of y."""
         return any(getattr(domain, "masks", None) is not None for domain in self.domains)
 
     @property

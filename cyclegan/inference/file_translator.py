@@ -185,7 +185,7 @@ class FileTranslator:
             task = dataclasses.replace(task, images=reader.count(task.source, self._channels, axis, by_rows))
             source = Slice(task.source, 0, axis) if self._is_stack(task) else task.source
             facts = reader.check(source, self._channels, bool(self._ranges[0]), by_rows)
-        except Exception:
+        except Exception:  # of any decoder; `translate` meets it again and reports it
             return None, 0, task
         height, width = self._request.size[::-1] if self._request.size else (facts.height, facts.width)
         alone, pixels = 0, facts.height * facts.width

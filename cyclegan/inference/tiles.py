@@ -208,8 +208,8 @@ def _to_type(images: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def make_spans(length: int, tile: int, multiple: int, reach: int) -> list[Span]:
     """Divide a side, a multiple of `multiple`, into spans of at most `tile` pixels that start at such multiples.
 
-    Margins of `reach` pixels belong to the next tile only, so that tiles are exact. If the reach is too large for the
-    tile, as that of a U-Net, tiles fade into each other in narrower margins.
+    Each tile has margins of `reach` pixels that are left out of the result, so that the rest is exact. If the reach is
+    too large for that, as with U-Nets, neighboring tiles overlap less and fade into each other.
     """
     exact = reach <= tile // 4
     unit = max(4, multiple // 2)  # two margins are a multiple of `multiple`

@@ -19,7 +19,7 @@ MOMENTUM = 0.9  # of batch normalization: PyTorch's default of 0.1 is 1 minus th
 LARGE_SAMPLE = 2**16  # values of a sample from which a CPU is faster with one fused operation per sample
 
 _unit = tf.math.l2_normalize
-_active = threading.local()  # its `moments` replace those that instance normalization computes in this thread
+_active = threading.local()  # `moments`: in this thread, instance normalization uses them instead of its own
 
 
 def call_with_moments(
@@ -36,7 +36,7 @@ def call_with_moments(
         corrects: Whether `given` are corrections.
 
     Returns:
-        The translations; and for each normalization [4, C]: mean and variance of its input, and those that it uses.
+        The translations; and for each normalization [4, C]: mean and variance of its input, mean and variance used.
     """
     measured: list[tf.Tensor] = []
 

@@ -111,7 +111,7 @@ def test_tiled_images_and_files_with_several_frames_are_counted(run_folder, tmp_
 
 @pytest.mark.parametrize("kind", ["color", "opacity", "gray16"])
 def test_large_tiff_files_are_translated_row_by_row(run_folder, models, tmp_path, monkeypatch, kind):
-    """The result equals that of the ordinary path, in a tiled BigTIFF of the same place and resolution."""
+    """The pixels, the place and the resolution equal those of a translation at once; the file is a tiled BigTIFF."""
     pixels = images(
         530, 610, {"color": 3, "opacity": 4, "gray16": 3}[kind], dtype=np.uint16 if kind == "gray16" else np.uint8
     )
