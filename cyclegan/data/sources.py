@@ -265,7 +265,7 @@ def _load_masks(folder: pathlib.Path, split: str, images: ImageFiles, paths: Seq
     title = f"masks of {split}"
     facts = loading.check_files({title: paths}, {title: 1}, bars, ranged=[title])[title]
     sizes, expected = loading.sizes_of(facts), loading.sizes_of(images.facts)
-    for i in np.flatnonzero((sizes != expected).any(axis=1)):
+    for i in np.flatnonzero((sizes != expected).any(axis=1)).tolist():
         raise UserError(
             f"{printable(paths[i])} has {geometry.format_size(sizes[i])}; expected {geometry.format_size(expected[i])},"
             f" as its image {printable(images.names[i])} has"

@@ -366,7 +366,8 @@ def create_npy(
 def _save_array(path: pathlib.Path, array: np.ndarray, name: str) -> None:
     with open(path, "wb") as file:
         if name:
-            np.savez_compressed(file, **{name: array})
+            arrays: dict[str, Any] = {name: array}
+            np.savez_compressed(file, **arrays)
         else:
             np.lib.format.write_array(file, array, allow_pickle=False)
 

@@ -219,7 +219,8 @@ def test_the_compiled_program_equals_the_plain_step_but_for_rounding(
         assert len(compiled) == (0 if not xla else 1 if replicas == 1 else 2 * replicas)
         outcomes.append(({key: value.numpy() for key, value in metrics.items()}, before, weights(gan)))
     (plain, before, after), (compiled, _, after_compiled) = outcomes
-    bound = 5e-2 if "precision" in COMPILED[name] else 1e-3
+    # Contrastive losses divide unit vectors by a temperature, which enlarges the rounding of their gradients.
+    bound = 5e-2 if "precision" in COMPILED[name] else 1e-2 if "objective" in COMPILED[name] else 1e-3
     for key, values in plain.items():
         np.testing.assert_allclose(compiled[key], values, rtol=bound, atol=1e-6, err_msg=key)
     moved = np.sqrt(sum(np.square(a - b).sum() for a, b in zip(before, after)))
