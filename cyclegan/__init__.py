@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,9 +23,14 @@ __version__ = "1.1.0"
 
 __all__ = ["__version__", "load", "translate"]
 
+if sys.version_info < (3, 9):  # noqa: UP036  where the other modules are syntax errors
+    sys.exit(f"This is Python {sys.version.split()[0]}; expected 3.9 to 3.13: PYTHON=python3.11 scripts/setup.sh")
+
 # Hides TensorFlow's notices at start, such as "Unable to register cuDNN factory". Errors still come as exceptions, and
 # `distribution.strategy` reports GPUs that TensorFlow does not see. TF_CPP_MIN_LOG_LEVEL=0 shows the notices.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# The Keras of `tf.keras` is decided here, whatever other programs need, because the networks are made for it.
+os.environ.update({"TF_USE_LEGACY_KERAS": "0", "KERAS_BACKEND": "tensorflow"})
 
 _MODULES = {"load": "cyclegan.inference.model", "translate": "cyclegan.inference.translate_files"}
 

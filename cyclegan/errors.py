@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 # Names of functions and operations that TensorFlow puts around its messages.
 INTERNALS = re.compile(r"^({{.*?}} ?)+| ?\[Op:.*$")
 # Beginnings of lines about places in the code.
 PLACES = (" ", "\t", "Detected at node", "Node:", "<stack traces unavailable>")
+BUCKET = re.compile(r"(gs|s3[an]?|hdfs|viewfs|abfss?|wasbs?|az|oss|dbfs):/")
+LONGEST_PATH = 4000  # bytes; Linux takes 4095
+DEEPEST_PATH = 400  # nested folders; Python's own limit is 1000 nested calls
 
 
 class UserError(Exception):
@@ -48,6 +52,19 @@ def printable(text: object) -> str:
     """
     text = str(text)
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def check_path(text: str) -> None:
+    """Raise `UserError` if a text can't be the path of a file on this machine."""
+    if BUCKET.match(text):
+        problem = "a bucket; expected a path on this machine: mount the bucket, or copy the folder with its own tool"
+    elif len(os.fsencode(text)) > LONGEST_PATH or text.count("/") > DEEPEST_PATH or "\0" in text:
+        problem = f"no path; expected at most {LONGEST_PATH} bytes, {DEEPEST_PATH} nested folders and no null byte"
+    elif text.startswith("~") and os.path.expanduser(text) == text:
+        problem = "there is no such user; expected ~/, ~USER/, or ./~ for a name that begins so"
+    else:
+        return
+    raise UserError(f"{printable(text[:80])}{'...' * (len(text) > 80)}: {problem}")
 
 
 def counted(number: int, noun: str) -> str:

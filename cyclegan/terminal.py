@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO
 
+from cyclegan import lazy_tensorflow
 from cyclegan.errors import UserError, printable
 
 ENVIRONMENT = "make the environment with scripts/setup.sh, then: . .venv/bin/activate"
@@ -127,11 +128,15 @@ def start() -> Iterator[None]:
     """Import TensorFlow inside this context: Ctrl-C ends the process at once, and no garbage is collected.
 
     Libraries hide the exception of a Ctrl-C while they are imported. To look for garbage would take 0.3 s.
+
+    Raises:
+        ImportError: TensorFlow can't be imported.
     """
     is_main, was_enabled = threading.current_thread() is threading.main_thread(), gc.isenabled()
-    previous = signal.signal(signal.SIGINT, signal.SIG_DFL) if is_main and _raises_ctrl_c() else None
+    previous = signal.signal(signal.SIGINT, _default_action()) if is_main and _raises_ctrl_c() else None
     gc.disable()
     try:
+        lazy_tensorflow.load()
         yield
     finally:
         gc.freeze()
@@ -143,6 +148,11 @@ def start() -> Iterator[None]:
 
 def _raises_ctrl_c() -> bool:
     return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _default_action() -> Any:
+    """Return the handler that ends the process; Linux drops signals of process 1 of a container without a handler."""
+    return (lambda number, _: os._exit(128 + number)) if os.getpid() == 1 else signal.SIG_DFL
 
 
 class _LossyStream:
@@ -170,7 +180,7 @@ def prepare_training() -> None:
     Ctrl-C also ends the `tee` of `train.py | tee log`, and training still has to save a checkpoint.
     """
     if _raises_ctrl_c():
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, _default_action())
     if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
         signal.signal(signal.SIGUSR1, lambda *_: None)
     sys.stdout, sys.stderr = _LossyStream(sys.stdout), _LossyStream(sys.stderr)
@@ -193,6 +203,7 @@ def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
     before = tempfile.tempdir
     code: object = 1
     try:
+        _prepare()
         with tempfile.TemporaryDirectory(prefix="cyclegan-") as tempfile.tempdir:
             code = main()
         sys.stdout.flush()
@@ -203,7 +214,7 @@ def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
     except UserError as error:
         _report(printable(error))
         code = error.exit_code
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         _report(f"{error}: {REINSTALL if is_installed() else ENVIRONMENT}")
         code = 2
     except KeyboardInterrupt:
@@ -213,11 +224,30 @@ def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
         # Otherwise, Python would report it once more at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + signal.SIGPIPE
+    except OSError as error:
+        _report(
+            f"{printable(error)}; expected files and folders that exist and can be used, and free space on the disk"
+        )
+        code = 2
     except Exception:
         traceback.print_exc()
     finally:
         tempfile.tempdir = before
     return code if isinstance(code, int) else 0
+
+
+def _prepare() -> None:
+    """Make this process independent of how it was started: as process 1, in a lost folder, with a poor terminal."""
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        if os.getpid() == 1 and signal.getsignal(signum) == signal.SIG_DFL:
+            signal.signal(signum, _default_action())
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # for names that the terminal's encoding lacks
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError("the current folder was deleted; expected one that exists: change to another folder") from error
 
 
 def _report(text: str, before: str = "") -> None:

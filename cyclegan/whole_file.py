@@ -20,8 +20,13 @@ def sync(path: str | os.PathLike[str]) -> None:
 
 
 def write(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write bytes, or a text as UTF-8, under a temporary name, then rename the file; raise `OSError` if that fails."""
+    """Write bytes, or a text as UTF-8, under a temporary name, then rename the file.
+
+    Raises:
+        OSError: The file can't be written, or `refuse_special` refuses its path.
+    """
     partial = pathlib.Path(f"{os.fspath(path)}.partial")
+    refuse_special(path)
     try:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
         sync(partial)  # otherwise, a power cut could leave an empty file under the name
@@ -31,6 +36,12 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise
+
+
+def refuse_special(path: str | os.PathLike[str]) -> None:
+    """Raise `OSError` if a path is a device, a pipe or a socket, which a rename would replace by a file."""
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise OSError(errno.EINVAL, "no regular file, so it is not replaced", os.fspath(path))
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:

@@ -10,8 +10,8 @@ PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "cyclegan"
 MAY_IMPORT = {
     "errors": set(),
     "whole_file": set(),
-    "lazy_tensorflow": set(),
-    "terminal": {"errors"},
+    "lazy_tensorflow": {"errors"},
+    "terminal": {"errors", "lazy_tensorflow"},
     "config": {"errors", "terminal", "whole_file"},
     "images": {"errors", "whole_file", "config"},
     "distribution": {"errors", "lazy_tensorflow", "terminal", "config"},
@@ -22,12 +22,12 @@ MAY_IMPORT = {
     "inspection": {"errors", "terminal", "config", "images", "data", "run"},
     "inference": {"errors", "config", "images", "distribution", "data", "networks", "run"},
     "interop": {"errors"},
-    "evaluation": {"errors", "config", "images", "data", "run", "inference", "interop"},
+    "evaluation": {"errors", "config", "images", "data", "networks.compat", "run", "inference", "interop"},
     "training": {
         *("errors", "lazy_tensorflow", "terminal", "config", "images", "distribution", "data", "networks", "methods"),
         *("run", "inspection", "evaluation"),
     },
-    "export": {"errors", "terminal", "config", "networks"},
+    "export": {"errors", "whole_file", "terminal", "config", "networks"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")

@@ -24,7 +24,7 @@ from cyclegan.config.config import (
     settings_of,
 )
 from cyclegan.config.fields import field_help, field_type
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, check_path
 
 _PAPER = {
     **{"variant": "paper", "generator": "resnet_9blocks", "filters": 64, "image_size": 256, "epochs": 200},
@@ -56,6 +56,12 @@ class ArgumentParser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
         self.add_argument("--version", action="version", version=f"%(prog)s {cyclegan.__version__}")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments; raise `UserError` for a path that no program can use."""
+        for text in sys.argv[1:] if args is None else args:
+            check_path(text.partition("=")[2] if text.startswith("--") else text)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print a message about the command line, and exit with code 2."""

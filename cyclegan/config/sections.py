@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Optional
 
 from cyclegan.config.data import DataConfig
 from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, check_path, printable
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -330,8 +330,15 @@ class RunConfig(Section):
     mlflow-skinny for a server (default: none)"""
     keep: int = flag(3, FREE, least=1)
     """number of checkpoints to keep, the newest ones"""
+    keep_every: int = flag(0, FREE, metavar="N")
+    """also keep a checkpoint of every Nth epoch; 0 is off"""
 
     def _check(self) -> None:
+        check_path(self.output_dir)
+        if any("\ud800" <= letter <= "\udfff" for letter in self.output_dir):  # bytes that are not UTF-8
+            refuse("output_dir", printable(self.output_dir), "a name in UTF-8, as TensorFlow writes names")
+        if os.path.realpath(self.output_dir) == os.path.realpath(os.sep):
+            refuse("output_dir", self.output_dir, "a folder below it, because a run fills its folder with files")
         if SECRET.search(self.mlflow or ""):  # the text does not repeat it
             raise UserError(
                 "--mlflow: the URI has a user, a password or a token, which config.json and MLflow would show; expected"

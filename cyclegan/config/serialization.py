@@ -41,7 +41,13 @@ def save(
     data: dict[str, Any],
     imported: bool = False,
 ) -> None:
-    """Write a config.json, completely or not at all; see `SavedConfig` for the arguments."""
+    """Write a config.json, completely or not at all; see `SavedConfig` for the arguments.
+
+    Paths of the data become absolute, so that programs find them from any folder.
+    """
+    names = ("data_dir",) if config.data.is_embedded or config.data.is_tfds else ("dataset", "data_dir")
+    paths = {name: getattr(config.data, name) for name in names}
+    config = config.replace(**{name: os.path.abspath(os.path.expanduser(path)) for name, path in paths.items() if path})
     saved = SavedConfig(config, stack, data, imported or not data)
     content = {
         "format": FORMAT,

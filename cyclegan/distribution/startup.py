@@ -10,14 +10,17 @@ import itertools
 import json
 import logging
 import os
+import pathlib
 import signal
 import socket
 import subprocess
 import time
+import zlib
 from collections.abc import Iterator
 
 import tensorflow as tf
 
+import cyclegan
 from cyclegan.config.sections import DistributionConfig
 from cyclegan.distribution.cluster import Cluster, read_cluster
 from cyclegan.distribution.strategy import make_strategy, select_gpus
@@ -28,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 1024  # connections that wait to be accepted
 CONNECT_SECONDS = 2.0  # for one attempt to reach one worker, or to hear from it
+# Variables with the hosts that gRPC reaches without a proxy; the second holds if there is no first.
+NO_PROXY = ("no_grpc_proxy", "no_proxy")
 INTERVAL = 0.2  # seconds between two attempts
 PATIENCE = 10.0  # seconds until a warning names the missing workers
 
@@ -52,7 +57,9 @@ def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
             f"--devices {config.devices}: a worker without a GPU is one replica; expected 1: start more workers"
             " for more replicas"
         )
-    meet(cluster, config.start_timeout, f"TensorFlow {tf.__version__}, {len(gpus)} GPUs")
+    meet(cluster, config.start_timeout, f"{_program()}, TensorFlow {tf.__version__}, {len(gpus)} GPUs")
+    others = next(filter(None, map(os.environ.get, NO_PROXY)), "")
+    os.environ[NO_PROXY[0]] = ",".join([*(host.strip("[]") for host in cluster.hosts), others])
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
         task_type="worker",
@@ -75,6 +82,14 @@ def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
                 " expected every worker to keep running; start all of them again"
             ) from error
     return workers
+
+
+def _program() -> str:
+    """Return the version of this program with a checksum of its modules."""
+    folder, checksum = pathlib.Path(cyclegan.__file__).parent, 0
+    for path in sorted(folder.rglob("*.py")):
+        checksum = zlib.crc32(path.read_bytes(), checksum)
+    return f"cyclegan {cyclegan.__version__} (code {checksum:08x})"
 
 
 def meet(cluster: Cluster, timeout: float, stack: str) -> None:

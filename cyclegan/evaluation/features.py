@@ -14,6 +14,7 @@ from cyclegan.errors import UserError, first_line
 from cyclegan.evaluation import fid_network
 from cyclegan.evaluation.fid_network import SIDE
 from cyclegan.interop.torch_networks import INSTALL
+from cyclegan.networks import compat
 
 WIDTHS = (48, 64, 96, 128)  # channels of the random convolutions
 SEED = 20161  # other weights would be another network, whose scores are not comparable
@@ -102,9 +103,10 @@ def random_kernels(channels: int) -> list[tuple[np.ndarray, np.ndarray]]:
 def _make_inception(name: str, file: str) -> FeatureExtractor:
     path, digest = _find_weights(name, file, KERAS)
     try:
-        network = tf.keras.applications.InceptionV3(
-            include_top=False, pooling="avg", input_shape=(SIDE, SIDE, 3), weights=None
-        )
+        with compat.precision_policy("float32"):
+            network = tf.keras.applications.InceptionV3(
+                include_top=False, pooling="avg", input_shape=(SIDE, SIDE, 3), weights=None
+            )
         network.load_weights(path)
     except Exception as error:  # Keras raises nothing more specific
         raise UserError(

@@ -15,6 +15,7 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
+from cyclegan import whole_file
 from cyclegan.errors import UserError, printable
 from cyclegan.export import portable
 from cyclegan.export.portable import INPUT, OUTPUT
@@ -184,6 +185,7 @@ def new_file(out: str | pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a path of the same name to write a file or a folder to, and move it to `out` if no error occurs."""
     out = pathlib.Path(out)
     try:
+        whole_file.refuse_special(out)
         with tempfile.TemporaryDirectory(prefix=".export-", dir=out.parent) as folder:
             made = pathlib.Path(folder) / out.name
             yield made

@@ -14,6 +14,7 @@ INPUT, OUTPUT = "picture", "translated"  # names of the input and the output in 
 keras, ops = tf.keras.layers, compat.ops
 
 
+@compat.precision_policy("float32")
 def make_portable(
     generator: tf.keras.Model, uint8: bool = False, size: tuple[int, int] | None = None
 ) -> tf.keras.Model:

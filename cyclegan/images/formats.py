@@ -18,7 +18,7 @@ from cyclegan.images import codec_format, dicom_format, film_format, tiff_format
 from cyclegan.images.image import CreateStack, DecodedImage, ImageError, ImageReader, Metadata, Open, Put, Write
 from cyclegan.images.pillow_format import pillow_functions
 from cyclegan.images.value_range import to_depth
-from cyclegan.whole_file import open_regular
+from cyclegan.whole_file import open_regular, refuse_special
 
 
 class Format(NamedTuple):
@@ -230,6 +230,7 @@ def create_stack(
 def partial_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Provide the path of a temporary file that becomes the file `path` if the context ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    refuse_special(path)
     packed = ".gz" if path.name.endswith(".gz") else ""
     partial = path.with_name(f".{os.getpid()}-{threading.get_ident()}.partial{packed}")
     partial.unlink(missing_ok=True)  # a killed process may have left it; or it is a link

@@ -9,7 +9,18 @@ from typing import Any
 
 import tensorflow as tf
 
+from cyclegan.errors import UserError
+
 KERAS_MAJOR = int(getattr(tf.keras, "__version__", "2").split(".")[0])  # tf.keras of TensorFlow 2.15 has no version
+
+_OWN = 2 if tf.__version__.startswith("2.15.") else 3
+
+if KERAS_MAJOR != _OWN or tf.keras.backend.backend() != "tensorflow":
+    raise UserError(
+        f"tf.keras of TensorFlow {tf.__version__} is Keras {KERAS_MAJOR} with the backend"
+        f" {tf.keras.backend.backend()}; expected its own Keras with the backend tensorflow: import cyclegan before"
+        " Keras and TensorFlow, or set TF_USE_LEGACY_KERAS=0 and KERAS_BACKEND=tensorflow"
+    )
 
 # Namespace whose `pad`, `round` and `cast` take the symbolic tensors of a Keras model under construction.
 ops = tf.keras.ops if KERAS_MAJOR > 2 else tf
@@ -25,16 +36,27 @@ def stack() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def precision_policy(precision: str) -> Iterator[None]:
-    """Make layers created in this context compute in float32 ("auto"), bfloat16 or float16; variables are float32."""
-    before = tf.keras.mixed_precision.global_policy()
+    """Make layers created in this context compute in float32 ("auto"), bfloat16 or float16; variables are float32.
+
+    Images are N H W C in this context. So Keras's configuration file and settings of the program have no effect.
+    """
+    backend = tf.keras.backend
+    before = tf.keras.mixed_precision.global_policy(), backend.image_data_format(), backend.floatx()
     level = tf.get_logger().level
     tf.get_logger().setLevel("ERROR")  # Keras 2 warns that float16 is slow on a CPU
-    tf.keras.mixed_precision.set_global_policy("float32" if precision in {"auto", "float32"} else f"mixed_{precision}")
+    policy = "float32" if precision in {"auto", "float32"} else f"mixed_{precision}"
+    _configure_keras(policy, "channels_last", "float32")
     try:
         yield
     finally:
-        tf.keras.mixed_precision.set_global_policy(before)
+        _configure_keras(*before)
         tf.get_logger().setLevel(level)
+
+
+def _configure_keras(policy: Any, data_format: str, floatx: str) -> None:
+    tf.keras.mixed_precision.set_global_policy(policy)
+    tf.keras.backend.set_image_data_format(data_format)
+    tf.keras.backend.set_floatx(floatx)
 
 
 def make_model(inputs: tf.Tensor, outputs: tf.Tensor, name: str) -> tf.keras.Model:

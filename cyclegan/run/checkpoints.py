@@ -16,13 +16,16 @@ import io
 import logging
 import os
 import pathlib
+import re
 import shutil
+import tempfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import UserError, first_line
@@ -33,7 +36,11 @@ from cyclegan.whole_file import sync
 logger = logging.getLogger(__name__)
 
 # Errors that reading a damaged checkpoint, or one of other networks, raises.
-UNREADABLE = (OSError, ValueError, TypeError, LookupError, AssertionError, UserError, tf.errors.OpError)
+UNREADABLE = (
+    *(OSError, ValueError, TypeError, LookupError, AssertionError, MemoryError),
+    *(UserError, DecodeError, tf.errors.OpError),
+)
+PATTERN = re.compile(r"[][*?\\]")  # letters that make TensorFlow look for files that match a path
 # Messages that TensorFlow logs for each variable of a checkpoint that it could not read to its end.
 UNRESTORED = ("Detecting that an object or model or tf.train.Checkpoint is being", "Value in checkpoint could not")
 
@@ -97,6 +104,7 @@ class CheckpointManager:
         path: Folder of the checkpoints, made by the first `save`.
         state: Models, optimizers, variables and all else that changes on the devices, by the same names at each start.
         keep: Number of checkpoints to keep, the newest ones.
+        keep_every: Whether to keep each checkpoint of a whole multiple of `keep_every` epochs, too; 0 for none.
         workers: The workers that train together; `None` for a single process.
 
     Attributes:
@@ -104,10 +112,15 @@ class CheckpointManager:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], state: Mapping[str, Any], keep: int = 3, workers: Workers | None = None
+        self,
+        path: str | os.PathLike[str],
+        state: Mapping[str, Any],
+        keep: int = 3,
+        workers: Workers | None = None,
+        keep_every: int = 0,
     ) -> None:
         self.folder = pathlib.Path(path)
-        self.keep = keep
+        self.keep, self.keep_every = keep, keep_every
         self.workers = workers or Workers(tf.distribute.get_strategy())
         self.newest: pathlib.Path | None = None
         self._sharded = [part for part in state.values() if isinstance(part, ShardedState)]
@@ -155,11 +168,16 @@ class CheckpointManager:
         self.newest = self.folder / f"{train_state.name}-{number}"
         return self.newest
 
-    def _write(self, name: str) -> None:
-        """Write a checkpoint to the disk, then give it its name."""
+    def make_partial(self) -> pathlib.Path:
+        """Make the empty folder of the next save; raise `OSError` if the checkpoints can't be written to."""
         partial = self.folder / "partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
+        return partial
+
+    def _write(self, name: str) -> None:
+        """Write a checkpoint to the disk, then give it its name."""
+        partial = self.make_partial()
         self._checkpoint.write(os.fspath(partial / "state"))
         for path in (*partial.iterdir(), partial):
             sync(path)
@@ -187,7 +205,11 @@ class CheckpointManager:
                 path for path in older if self.newest and checkpoint_number(path) > checkpoint_number(self.newest)
             ]
             kept = [path for path in older if path not in obsolete]
-            _remove([*obsolete, *kept[: max(len(kept) + 1 - self.keep, 0)]])
+            _remove([*obsolete, *filter(self._is_temporary, kept[: max(len(kept) + 1 - self.keep, 0)])])
+
+    def _is_temporary(self, path: pathlib.Path) -> bool:
+        epoch = re.match(r"epoch_(\d+)-", path.name)  # not within an epoch
+        return not (self.keep_every and epoch and int(epoch[1]) % self.keep_every == 0)
 
     def restore(self, name: str = "", strict: bool = True, newest_last: bool = False) -> Restored | None:
         """Restore the newest checkpoint that can be read, and warn of each other one; return `None` if there is none.
@@ -264,12 +286,25 @@ class CheckpointManager:
         return found, failure
 
     def _read(self, path: pathlib.Path, strict: bool) -> TrainState:
-        status = self._checkpoint.read(os.fspath(path / "state"))
+        with _without_pattern(path) as plain:
+            status = self._checkpoint.read(os.fspath(plain / "state"))
         if strict:
             status.assert_consumed()
         else:
             status.assert_existing_objects_matched().expect_partial()
         return self._train_state.value
+
+
+@contextlib.contextmanager
+def _without_pattern(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield a path of a folder that TensorFlow does not take for a pattern: a link, if its own has such letters."""
+    if not PATTERN.search(os.fspath(path)):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        link = pathlib.Path(folder) / "checkpoint"
+        link.symlink_to(path.resolve())
+        yield link
 
 
 def _is_shown(record: logging.LogRecord) -> bool:

@@ -11,7 +11,7 @@ import pathlib
 import re
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cyclegan.config import Config, serialization
@@ -34,6 +34,7 @@ WRITTEN = re.compile(
     rf"|checkpoints/(partial|{CHECKPOINT.pattern})"
 )
 FOLDERS = ("test", "steps", "plugins", "samples", "checkpoints")
+FOREIGN = "{} is no file of this program; expected no such file: move it away, or use another --output_dir"
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # errors of file systems that have no locks
 
 
@@ -111,31 +112,44 @@ class RunDirectory:
         self._saved_data: dict[str, Any] = {}
         self._lock: int | None = None  # the descriptor of its file
         try:
-            if writes:
-                self.path.mkdir(parents=True, exist_ok=True)
-                self._lock = self._acquire_lock()
-            self._inspect()
-        except OSError as error:
-            self.close()
-            raise self._not_writable(error) from error
+            with self.writing():
+                if writes:
+                    self.path.mkdir(parents=True, exist_ok=True)
+                    self._lock = self._acquire_lock()
+                self._inspect()
         except UserError:
             self.close()
             raise
 
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Turn an `OSError` inside the context into a `UserError` about the folder."""
+        try:
+            yield
+        except OSError as error:
+            reason = "a file" if isinstance(error, FileExistsError) else error
+            raise UserError(
+                f"--output_dir {self.path}: {reason}; expected a folder that can be written to: use another one"
+            ) from error
+
     def _acquire_lock(self) -> int:
         lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+        holder, problem = os.pread(lock, 200, 0).decode(errors="replace").strip(), ""
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(lock, 200).decode(errors="replace").strip()
-            os.close(lock)
-            raise UserError(
+            problem = (
                 f"{self.path}: another process trains there ({holder}); expected one at a time: wait for it, stop it,"
                 " or use another --output_dir"
-            ) from None
+            )
         except OSError as error:
             if error.errno not in WITHOUT_LOCKS:
                 raise
+        if not f"{holder}process ".startswith("process "):
+            problem = FOREIGN.format(self.path / ".lock")
+        if problem:
+            os.close(lock)
+            raise UserError(problem)
         os.truncate(lock, 0)
         os.write(lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         return lock
@@ -143,6 +157,9 @@ class RunDirectory:
     def _inspect(self) -> None:
         """Refuse a folder that holds something else, or a run that this command cannot resume; collect warnings."""
         found, written = self._read_config(), self._written_paths()
+        for path in (self.path / name for name in FOLDERS):
+            if path.exists() and not path.is_dir():
+                raise UserError(FOREIGN.format(path))
         if written and not found:
             raise UserError(
                 f"{self.path} holds {written[0].relative_to(self.path)}, but no config.json of a run, or a damaged one;"
@@ -213,12 +230,10 @@ class RunDirectory:
         """
         if not self._writes:
             return
-        try:
+        with self.writing():
             if self.config.run.clear_output_dir:
                 self._clear()
             serialization.save(self.path / "config.json", self.config, self._stack, dict(fingerprint), self._imported)
-        except OSError as error:
-            raise self._not_writable(error) from error
 
     def _clear(self) -> None:
         """Remove what a run has written; other files and their folders stay."""
@@ -268,12 +283,6 @@ class RunDirectory:
         except (OSError, ValueError, RecursionError):
             return {}
         return saved if isinstance(saved, dict) and {"config", "stack", "data"} <= set(saved) else {}
-
-    def _not_writable(self, error: OSError) -> UserError:
-        reason = "a file" if isinstance(error, FileExistsError) else error
-        return UserError(
-            f"--output_dir {self.path}: {reason}; expected a folder that can be written to: use another one"
-        )
 
     def _refuse_differences(self, differences: Sequence[str], expected: str) -> None:
         if differences:

@@ -91,7 +91,9 @@ def make_trainer(
         with workers.strategy.scope():
             global_batch_size = workers.strategy.num_replicas_in_sync * config.optimization.batch_size
             model = workers.keep_alive(GAN(global_batch_size, config, data.size))
-            checkpoints = CheckpointManager(run.path / "checkpoints", model.state(), config.run.keep, workers)
+            checkpoints = CheckpointManager(
+                run.path / "checkpoints", model.state(), config.run.keep, workers, config.run.keep_every
+            )
             workers.keep_alive(checkpoints)
             restored = None if config.run.clear_output_dir else checkpoints.restore()
             if config.run.init_from and not restored:
@@ -116,6 +118,9 @@ def make_trainer(
         notes = (*data.notes, *inspection_report.short_lines(config.data, config.networks.multiple, data))
     overview.log(config, workers, splits, state, checkpoints.newest, notes, model.networks.parameter_counts())
     summary = NullSummaryWriter() if is_done else start_run(workers, run, data, state, train.dataset, bool(model.pools))
+    if workers.is_chief and not is_done:
+        with run.writing():
+            checkpoints.make_partial()
     callbacks = make_callbacks(config, workers, model, test.dataset, summary, evaluator)
     return workers.keep_alive(Trainer(config, workers, splits, state, checkpoints, summary, callbacks, run))
 
@@ -273,9 +278,12 @@ def start_run(
     if not workers.is_chief:
         return NullSummaryWriter()
     started = trackers.start(run.config.run, run.config.settings(), run.path)
-    with terminal.phase("Preparing the logs of the run", if_slow=True):
+    with terminal.phase("Preparing the logs of the run", if_slow=True), run.writing():
         summary = SummaryWriter(run.path, started, DESCRIPTIONS)
-        summary.rewind(state.log_bytes, state.epoch)
+        if run.saved_config:  # a new run removes nothing
+            summary.rewind(state.log_bytes, state.epoch)
+        else:
+            summary.flush()
     return summary
 
 

@@ -206,9 +206,11 @@ class Trainer:
             self._summary.write_scalars(name, state.epoch, state.step, values)
         report_epoch(epoch, {split.name: split.metric_names for split in self.splits}, self._config.run.verbose > 1)
         self._watchdog.beat()
+        run = self._config.run
+        is_due = not state.epoch % run.checkpoint_every or (run.keep_every and not state.epoch % run.keep_every)
         if epoch.is_last:
             self.policy.save_final(state, epoch.best_kid)
-        elif epoch.is_best or state.epoch % self._config.run.checkpoint_every == 0 or self.policy.is_due():
+        elif epoch.is_best or is_due or self.policy.is_due():
             self.policy.save_and_obey(state, epoch.best_kid)
         return metrics
 
