@@ -14,6 +14,7 @@ import pathlib
 import signal
 import socket
 import subprocess
+import threading
 import time
 import zlib
 from collections.abc import Iterator
@@ -114,9 +115,11 @@ def meet(cluster: Cluster, timeout: float, stack: str) -> None:
     with server, concurrent.futures.ThreadPoolExecutor(len(others)) as pool:
         server.setblocking(False)
         while True:
+            with contextlib.suppress(OSError):  # no other connection waits
+                for _ in range(BACKLOG):
+                    threading.Thread(target=_hear, args=(server.accept()[0], stacks), daemon=True).start()
             reached.update(itertools.compress(others, pool.map(send, others.values())))
-            stacks.update(_hear(server))
-            missing = ", ".join(others[worker] for worker in others if worker not in reached & stacks.keys())
+            missing = ", ".join(others[worker] for worker in others if worker not in reached or worker not in stacks)
             waited = time.monotonic() - began
             if not missing:
                 break
@@ -129,22 +132,19 @@ def meet(cluster: Cluster, timeout: float, stack: str) -> None:
                 logger.warning("%s is waiting for %s", own, missing)
                 warned = True
             time.sleep(INTERVAL)
-    for worker, other in sorted(stacks.items()):
-        if other != stack:
-            raise UserError(f"{own} has {stack}, but {cluster.describe(worker)} has {other}: expected the same for all")
+    for worker in others:
+        if stacks[worker] != stack:
+            raise UserError(
+                f"{own} has {stack}, but {cluster.describe(worker)} has {stacks[worker]}: expected the same for all"
+            )
 
 
-def _hear(server: socket.socket) -> Iterator[tuple[int, str]]:
-    """Yield (worker, stack) of all connections that wait."""
-    while True:
-        try:
-            connection, _ = server.accept()
-        except BlockingIOError:
-            return
-        with connection, contextlib.suppress(OSError, ValueError, TypeError):  # not from a worker
-            connection.settimeout(CONNECT_SECONDS)
-            worker, stack = json.loads(connection.makefile("rb").readline())
-            yield int(worker), str(stack)
+def _hear(connection: socket.socket, stacks: dict[int, str]) -> None:
+    """Note the stack of the worker at the other end of a connection, which may also come from another program."""
+    with connection, contextlib.suppress(OSError, ValueError, TypeError):
+        connection.settimeout(CONNECT_SECONDS)
+        worker, stack = json.loads(connection.makefile("rb").readline())
+        stacks[int(worker)] = str(stack)
 
 
 def _send(line: bytes, address: str) -> bool:

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.run.saves import Run, at
+from tests.run.saves import DATA, Run, at, open_run
 
 CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir")  # audit events; `open` and fsync, too
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -18,8 +18,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 
-def save_and_die(run, last, value, train_state, **options):
-    """Save in a process that is killed before change number `last` of the disk; return whether it was."""
+def die_at(last, change_disk):
+    """Call a function in a process that is killed before change number `last` of the disk; return whether it was."""
     child = os.fork()
     if not child:
         count = itertools.count(1)
@@ -35,13 +35,17 @@ def save_and_die(run, last, value, train_state, **options):
         os.fsync = change  # has no audit event
         sys.addaudithook(audit)
         try:
-            run.save(value, train_state, **options)
+            change_disk()
             os._exit(0)
         finally:
             os._exit(1)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert code in (0, -signal.SIGKILL)
     return code != 0
+
+
+def save_and_die(run, last, value, train_state, **options):
+    return die_at(last, lambda: run.save(value, train_state, **options))
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +97,26 @@ def test_a_kill_of_the_first_save_leaves_nothing_or_a_checkpoint(tmp_path):
         killed = save_and_die(run, moment, 1, at(0))
         assert run.restored() in (None, (1, at(0)))
     assert moment > 4 and run.restored() == (1, at(0))
+
+
+def test_a_folder_whose_clearing_was_killed_is_cleared_by_the_same_command(run_folder, tmp_path):
+    for name in ("metrics.jsonl", "index.html", "samples/epoch_010.png", "samples/epoch_010/frames.json", "notes.txt"):
+        (run_folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (run_folder / name).write_text("")
+    killed, moment = True, 0
+
+    def clear():
+        with open_run(run, clear_output_dir=True) as new:
+            new.start(DATA)
+
+    while killed:
+        moment += 1
+        run = tmp_path / str(moment)
+        shutil.copytree(run_folder, run)
+        killed = die_at(moment, clear)
+        clear()
+        assert {path.name for path in run.rglob("*") if path.is_file()} == {".lock", "config.json", "notes.txt"}
+    assert moment > 10
 
 
 SAVE = """
