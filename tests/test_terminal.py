@@ -76,10 +76,11 @@ def test_a_phase_is_logged_with_its_time(configure_logging, capsys, monkeypatch)
     assert first == "Drawing" and others and set(others) <= {"Drawing: 0 s", "Drawing: 1 s"}
 
 
-def process(code, **options):
-    """Run a program; return the finished process."""
-    command = [sys.executable, "-c", f"import os, signal, sys\nfrom cyclegan import terminal\n{code}"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, **options)
+def process(code, *arguments, before=()):
+    """Run a program, by the command `before`; return the finished process."""
+    program = f"import os, signal, sys\nfrom cyclegan import terminal\n{code}"
+    command = [*before, sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
 def test_a_library_that_configures_logging_does_not_repeat_messages():
@@ -146,6 +147,12 @@ def test_the_program_ends_although_stderr_hangs():
         (UserError("no run\nhere"), 2, "score.py: no run\\nhere\n"),
         (TrainingError("not a number"), 1, "score.py: not a number\n"),
         (ModuleNotFoundError("No module named 'PIL'"), 2, f"score.py: No module named 'PIL': {ENVIRONMENT}\n"),
+        (
+            FileNotFoundError(2, "No such file", "a\nb"),
+            2,
+            "score.py: [Errno 2] No such file: 'a\\nb'; expected files and folders that exist and can be used, and free"
+            " space on the disk\n",
+        ),
         (KeyboardInterrupt(), 130, "\nscore.py: nothing was written\n"),
         (1, 1, ""),
         ({"a metric": 1.5}, 0, ""),
@@ -166,6 +173,35 @@ def test_run_keeps_the_traceback_of_a_defect(capsys):
     assert terminal.run(lambda: 1 / 0) == 1
     err = capsys.readouterr().err
     assert err.startswith("Traceback") and err.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_a_broken_tensorflow_is_one_line_with_the_repair(tmp_path):
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow" / "__init__.py").write_text("raise AttributeError('_ARRAY_API not found')")
+    code = "sys.path.insert(0, sys.argv[1])\nsys.exit(terminal.run(lambda: terminal.start().__enter__()))"
+    done = process(code, tmp_path)
+    line = f"-c: TensorFlow can't be imported (AttributeError: _ARRAY_API not found): {ENVIRONMENT}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+
+
+@pytest.mark.parametrize("signum", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_a_signal_ends_process_1_of_a_container(signum):
+    unshare = ["unshare", "--map-root-user", "--pid", "--fork"]
+    if subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("this machine makes no namespaces")
+    main = f"lambda: (signal.raise_signal(signal.{signum}), print('dropped'))"
+    done = process(f"terminal.prepare_training()\nsys.exit(terminal.run({main}))", before=unshare)
+    assert (done.returncode, done.stdout) == (128 + getattr(signal, signum), "")
+
+
+def test_a_deleted_folder_and_letters_that_the_terminal_lacks(tmp_path, monkeypatch):
+    gone = "os.mkdir(sys.argv[1]); os.chdir(sys.argv[1]); os.rmdir(sys.argv[1])\nsys.exit(terminal.run(print))"
+    line = "-c: the current folder was deleted; expected one that exists: change to another folder\n"
+    done = process(gone, tmp_path / "gone")
+    assert (done.returncode, done.stderr) == (2, line)
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    done = process("sys.exit(terminal.run(lambda: print('caf\u00e9')))")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "caf\\xe9\n", "")
 
 
 def test_run_removes_temporary_files():

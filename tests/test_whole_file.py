@@ -1,6 +1,7 @@
 """Files that are written completely or not at all."""
 
 import os
+import stat
 
 import pytest
 
@@ -30,3 +31,12 @@ def test_a_failure_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space"):
         whole_file.write(tmp_path / "a", "new")
     assert (tmp_path / "a").read_text() == "old" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_pipe_or_device_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(OSError, match="no regular file, so it is not replaced"):
+            whole_file.write(tmp_path / name, "new")
+    assert stat.S_ISFIFO((tmp_path / "link").stat().st_mode) and len(list(tmp_path.iterdir())) == 2

@@ -58,9 +58,9 @@ def _join(cluster: Cluster, config: DistributionConfig) -> Workers:
             f"--devices {config.devices}: a worker without a GPU is one replica; expected 1: start more workers"
             " for more replicas"
         )
-    meet(cluster, config.start_timeout, f"{_program()}, TensorFlow {tf.__version__}, {len(gpus)} GPUs")
     others = next(filter(None, map(os.environ.get, NO_PROXY)), "")
     os.environ[NO_PROXY[0]] = ",".join([*(host.strip("[]") for host in cluster.hosts), others])
+    meet(cluster, config.start_timeout, f"{_program()}, TensorFlow {tf.__version__}, {len(gpus)} GPUs")
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
         task_type="worker",
@@ -90,7 +90,7 @@ def _program() -> str:
     folder, checksum = pathlib.Path(cyclegan.__file__).parent, 0
     for path in sorted(folder.rglob("*.py")):
         checksum = zlib.crc32(path.read_bytes(), checksum)
-    return f"cyclegan {cyclegan.__version__} (code {checksum:08x})"
+    return f"cyclegan {cyclegan.__version__}, code {checksum:08x}"
 
 
 def meet(cluster: Cluster, timeout: float, stack: str) -> None:

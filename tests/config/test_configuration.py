@@ -70,6 +70,29 @@ def test_impossible_values_are_refused(flags, text):
     assert text in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "path, problem",
+    [
+        ("gs://bucket/run", "a bucket; expected a path on this machine"),
+        ("hdfs:/run", "a bucket"),
+        ("~nobody-of-this-name/run", "there is no such user"),
+        ("x" * 5000, "x...: no path; expected at most 4000 bytes"),
+        ("d/" * 1000, "no path; expected at most 4000 bytes, 400 nested folders"),
+        ("a\0b", "no path"),
+        ("n\udcff", "expected a name in UTF-8"),
+        ("/", "--output_dir /: expected a folder below it"),
+        ("//.", "expected a folder below it"),
+        ("", "expected a text that is not empty"),
+    ],
+)
+def test_impossible_folders_of_a_run_are_refused(path, problem):
+    for make in (lambda: Config.from_settings(output_dir=path), lambda: parse_args([f"--output_dir={path}"])):
+        if path or make is not parse_args:
+            with pytest.raises(UserError) as error:
+                make()
+            assert problem in str(error.value) and len(str(error.value)) < 300
+
+
 @pytest.mark.parametrize("uri", ["http://me:word@host:5000", "http:me:word@host", "mysql://host/db?password=word"])
 def test_a_tracker_uri_with_a_secret_is_refused_and_not_repeated(uri):
     with pytest.raises(UserError, match="--mlflow: the URI has a user, a password or a token") as error:

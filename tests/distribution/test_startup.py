@@ -1,10 +1,14 @@
 """Workers wait for each other; missing and different workers are named."""
 
+import contextlib
+import os
 import socket
+import struct
 import threading
 
 import pytest
 
+import cyclegan
 from cyclegan.config.sections import DistributionConfig
 from cyclegan.distribution import startup
 from cyclegan.distribution.cluster import Cluster
@@ -62,6 +66,27 @@ def test_different_stacks_are_reported():
         )
 
 
+def test_connections_of_others_do_not_delay_the_meeting():
+    found, done = free_addresses(2), threading.Event()
+
+    def disturb():
+        with contextlib.ExitStack() as silent:
+            while not done.wait(0.05):
+                for host, _, port in (address.rpartition(":") for address in found):
+                    with contextlib.suppress(OSError):
+                        silent.enter_context(socket.create_connection((host, int(port)), 1))
+                        with socket.create_connection((host, int(port)), 1) as reset:
+                            reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    stranger = threading.Thread(target=disturb)
+    stranger.start()
+    try:
+        assert meet(found, delays={1: 0.5}) == [(0, "")] * 2
+    finally:
+        done.set()
+        stranger.join()
+
+
 def test_a_taken_port_is_refused():
     with socket.create_server(("", 0)) as other:
         taken = f"127.0.0.1:{other.getsockname()[1]}"
@@ -77,6 +102,28 @@ def test_a_worker_lost_while_tensorflow_starts_ends_the_other(who):
     code, printed = found[1 - who]
     assert code == 1, printed
     assert f"worker {1 - who} ({addresses[1 - who]})" in printed and "--start_timeout" in printed
+
+
+def test_workers_compare_their_programs_and_go_around_proxies(monkeypatch, tmp_path):
+    monkeypatch.setenv("TF_CONFIG", tf_config(["a:1", "[::1]:2"], 0))
+    monkeypatch.setenv("no_proxy", "intern")
+    monkeypatch.setenv("no_grpc_proxy", "")
+    monkeypatch.setattr(cyclegan, "__file__", str(tmp_path / "__init__.py"))
+    compared = []
+
+    def end(cluster, timeout, stack):
+        compared.append(stack)
+        assert os.getenv(startup.NO_PROXY[0]) == "a,::1,intern"
+        raise UserError("met")
+
+    monkeypatch.setattr(startup, "meet", end)
+    for code in ("", "", "changed = True"):
+        (tmp_path / "module.py").write_text(code)
+        with pytest.raises(UserError, match="met"):
+            start_workers(DistributionConfig())
+        monkeypatch.setenv("no_grpc_proxy", "")
+    assert compared[0].startswith(f"cyclegan {cyclegan.__version__}, code 00000000, TensorFlow")
+    assert compared[0] == compared[1] != compared[2]
 
 
 def test_a_worker_without_gpu_refuses_several_devices(monkeypatch):

@@ -1,6 +1,11 @@
 """Generators and discriminators: sizes, parameters, and what an output depends on."""
 
+import json
 import math
+import os
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,6 +19,23 @@ from cyclegan.networks.generators import make_generator, residual_block
 from cyclegan.networks.layers import Dropout
 from tests.networks.helpers import PAPER, network_config
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOREIGN_KERAS = """
+import cyclegan
+import tensorflow as tf
+from cyclegan.config import Config
+from cyclegan.networks.network_set import NetworkSet
+
+settings = {"filters": 2, "residual_blocks": 1, "image_size": 32, "objective": "cut"}
+for data_format in ("channels_first", "channels_last"):
+    tf.keras.backend.set_image_data_format(data_format)
+    networks = NetworkSet(Config.from_settings(**settings))
+    for network in networks.generators["G"], networks.discriminators["D_Y"]:
+        assert network(tf.zeros([1, 32, 36, 3])).dtype == tf.float32
+        assert {tf.as_dtype(weights.dtype).name for weights in network.weights} == {"float32"}
+    assert tf.keras.backend.image_data_format() == data_format
+assert tf.keras.backend.floatx() == "float16"
+"""
 UNET = {"generator": "unet_128", "filters": 2, "image_size": 128}
 
 
@@ -186,3 +208,13 @@ def test_upsampling_moves_a_pixel_as_the_reference_does(settings, size, rows):
     x[0, 1, 1] = 1
     y = model(x).numpy()[0, ..., 0]
     assert np.flatnonzero(y.any(axis=1)).tolist() == np.flatnonzero(y.any(axis=0)).tolist() == rows
+
+
+def test_settings_of_keras_do_not_reach_the_networks(tmp_path):
+    (tmp_path / "keras.json").write_text(
+        json.dumps({"image_data_format": "channels_first", "floatx": "float16", "backend": "jax"})
+    )
+    variables = {"KERAS_HOME": str(tmp_path), "KERAS_BACKEND": "torch", "TF_USE_LEGACY_KERAS": "1"}
+    command = [sys.executable, "-c", FOREIGN_KERAS]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -57,6 +57,24 @@ def test_the_newest_checkpoints_are_kept(run):
     assert len(names(checkpoints)) == 3
 
 
+def test_a_checkpoint_of_every_nth_epoch_is_kept(run):
+    _, checkpoints = run(keep=1)
+    checkpoints.keep_every = 2
+    for position in (at(0), at(1), at(2), at(2, 5), at(3), at(4), at(5), at(6, 1)):
+        checkpoints.save(position)
+    kept = ["epoch_0000-1", "epoch_0002-3", "epoch_0004-6", "epoch_0006_pair_00001-8"]
+    assert names(checkpoints) == kept
+
+
+def test_a_folder_whose_name_looks_like_a_pattern_is_restored(tmp_path):
+    folder = tmp_path / "[x]*?\\y" / "checkpoints"
+    value = tf.Variable(1.0)
+    CheckpointManager(folder, {"a": value}).save(at(1))
+    value.assign(2.0)
+    assert CheckpointManager(folder, {"a": value}).restore().path == folder / "epoch_0001-1"
+    assert value.numpy() == 1
+
+
 def test_checkpoints_behind_which_training_went_back_are_removed_first(run):
     checkpoints = save(run, 2, 4, 6)
     spoil(checkpoints.all()[-1])
@@ -85,11 +103,21 @@ def test_best_checkpoints_stay_until_they_are_replaced(run):
 
 
 @pytest.mark.parametrize("name", ["state.index", "state.data-00000-of-00001"])
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "missing"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "missing", "graph"])
 def test_a_damaged_checkpoint_falls_back_to_the_previous_one(run, caplog, damage, name):
     newest = save(run, 1, 2).all()[-1]
     if damage == "missing":
         (newest / name).unlink()
+    elif damage == "graph":  # with the right checksums
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            graph = tf.constant([b"\xff" * 9])
+            saved = tf.raw_ops.SaveV2(
+                prefix=f"{newest}/state",
+                tensor_names=["_CHECKPOINTABLE_OBJECT_GRAPH"],
+                shape_and_slices=[""],
+                tensors=[graph[0]],
+            )
+            session.run(saved)
     else:
         changes = {"truncated": lambda old: old[:-9], "flipped": lambda old: old[:40] + bytes([old[40] ^ 1]) + old[41:]}
         spoil(newest, changes.get(damage, lambda old: b""), name)

@@ -180,6 +180,15 @@ def test_clearing_removes_only_what_a_run_writes(run_folder):
     assert serialization.load(run_folder / "config.json").config.networks.filters == 8
 
 
+@pytest.mark.parametrize("clear", [False, True])
+@pytest.mark.parametrize("name", [".lock", "test", "steps", "checkpoints"])
+def test_a_file_where_a_run_has_its_own_is_refused(tmp_path, name, clear):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UserError, match=f"{name} is no file of this program; expected no such file: move it away"):
+        open_run(tmp_path, clear_output_dir=clear)
+    assert (tmp_path / name).read_text() == "mine"
+
+
 def test_clearing_refuses_a_folder_that_is_no_run(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="--clear_output_dir: .* holds files, but no run; expected the folder of a run"):

@@ -124,6 +124,14 @@ def test_a_finished_run_loads_no_network_for_scores(make, monkeypatch):
     assert loaded == ["inception"] * 2
 
 
+def test_a_resumed_run_that_could_not_save_stops_before_its_first_step(make, tmp_path):
+    trainer, _ = make()
+    trainer.policy.checkpoints.save(trainer.state)
+    (tmp_path / "run" / "checkpoints" / "partial").write_text("a file instead of the folder of the next save")
+    with pytest.raises(UserError, match="--output_dir .*expected a folder that can be written to"):
+        make()
+
+
 @pytest.mark.parametrize(
     "flags, steps",
     [
