@@ -4,6 +4,8 @@ import threading
 
 import numpy as np
 
+from cyclegan.distribution.workers import Workers
+
 
 class ThreadWorkers:
     """Stand in for `workers.Workers` in one of several threads."""
@@ -11,6 +13,11 @@ class ThreadWorkers:
     def __init__(self, index, count, rows, barrier):
         self.index, self.count, self.is_chief = index, count, index == 0
         self._rows, self._barrier = rows, barrier
+
+    check_equal = Workers.check_equal
+
+    def _describe(self, worker):
+        return f"worker {worker}"
 
     def all_gather(self, values):
         self._rows[self.index] = list(values)

@@ -152,6 +152,10 @@ class _Scorer:
         changes = {name: value for name, value in changes.items() if value}
         config = model.config.replace(cache="none", **changes, **PROTOCOLS.get(options.protocol or "", {}))
         self._data = config.data
+        is_folder = not (config.data.is_embedded or config.data.is_tfds)
+        if is_folder and not options.dataset and not os.path.isdir(config.data.dataset):
+            was = config.data.dataset
+            raise UserError(f"{model.path}: its images are not in {was} any more; expected --dataset with their folder")
         features = options.features or ("fid" if options.protocol else "inception")
         extractor = make_extractor(features, [model.channels(direction)[1] for direction in self._directions])
         domains = sources.load_domains(config.data, config.networks.multiple, splits=sources.TEST_SPLITS, bars=True)

@@ -97,8 +97,7 @@ class Restored(NamedTuple):
 class CheckpointManager:
     """The checkpoints of a run.
 
-    If several workers train together, all call `save` and `restore` at the same steps. The chief writes, and chooses
-    the checkpoint to restore.
+    If several workers train together, all call `save` and `restore` at the same steps. The chief writes.
 
     Args:
         path: Folder of the checkpoints, made by the first `save`.
@@ -208,8 +207,8 @@ class CheckpointManager:
             _remove([*obsolete, *filter(self._is_temporary, kept[: max(len(kept) + 1 - self.keep, 0)])])
 
     def _is_temporary(self, path: pathlib.Path) -> bool:
-        epoch = re.match(r"epoch_(\d+)-", path.name)  # not within an epoch
-        return not (self.keep_every and epoch and int(epoch[1]) % self.keep_every == 0)
+        epoch = int((re.match(r"epoch_(\d+)-", path.name) or "00")[1])  # 0 within an epoch
+        return not (self.keep_every and epoch and epoch % self.keep_every == 0)
 
     def restore(self, name: str = "", strict: bool = True, newest_last: bool = False) -> Restored | None:
         """Restore the newest checkpoint that can be read, and warn of each other one; return `None` if there is none.
@@ -223,13 +222,13 @@ class CheckpointManager:
             UserError: There are checkpoints, but none can be read; or there is none of this name.
         """
         found = failure = None
-        if self.workers.is_chief:
-            try:
-                found = self._restore_first(name, strict, newest_last)
-            except UserError as error:
-                failure = error
+        try:
+            found = self._restore_first(name, strict, newest_last)
+        except UserError as error:
+            failure = error
         if self.workers.count > 1:
-            found, failure = self._follow_chief(found, failure, strict)
+            text = f"{found.path.name} {_identity(found.path)}" if found else f"none: {failure}"
+            self.workers.check_equal({f"the checkpoint in {self.folder}, on storage that all workers share": text})
         if failure:
             raise failure
         self.newest = found.path if found else None
@@ -250,7 +249,7 @@ class CheckpointManager:
             except UNREADABLE as error:
                 failed[path] = f"{path} can't be read ({first_line(error)})"
                 continue
-            for text in failed.values():
+            for text in failed.values() if self.workers.is_chief else ():
                 logger.warning(f"Checkpoint {text}; trying the one before")
             return found
         if failed:
@@ -261,29 +260,6 @@ class CheckpointManager:
             expected = f"one of {names}" if names else "a run that has saved checkpoints"
             raise UserError(f"{self.folder / name}: no such checkpoint; expected {expected}")
         return None
-
-    def _follow_chief(
-        self, found: Restored | None, failure: UserError | None, strict: bool
-    ) -> tuple[Restored | None, UserError | None]:
-        """Restore the chief's checkpoint on the other workers, too; if one worker fails, all have a failure."""
-        name, identity = (found.path.name, _identity(found.path)) if found else ("", 0)
-        identity, *letters = map(int, self.workers.all_gather((identity, *name.encode().ljust(64)))[0])
-        path = self.folder / bytes(letters).decode().strip()
-        if path != self.folder and not self.workers.is_chief:
-            try:
-                if _identity(path) != identity:
-                    raise ValueError("it is another checkpoint")
-                found = Restored(self._read(path, strict), path)
-            except UNREADABLE as error:
-                failure = UserError(
-                    f"{path} can't be read here ({first_line(error)}), only by the chief; expected --output_dir on"
-                    " storage that all workers share"
-                )
-        if not self.workers.all_true(failure is None):
-            failure = failure or UserError(
-                "another worker could not read the checkpoint: see its message; expected storage that all workers share"
-            )
-        return found, failure
 
     def _read(self, path: pathlib.Path, strict: bool) -> TrainState:
         with _without_pattern(path) as plain:

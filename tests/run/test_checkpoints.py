@@ -62,7 +62,7 @@ def test_a_checkpoint_of_every_nth_epoch_is_kept(run):
     checkpoints.keep_every = 2
     for position in (at(0), at(1), at(2), at(2, 5), at(3), at(4), at(5), at(6, 1)):
         checkpoints.save(position)
-    kept = ["epoch_0000-1", "epoch_0002-3", "epoch_0004-6", "epoch_0006_pair_00001-8"]
+    kept = ["epoch_0002-3", "epoch_0004-6", "epoch_0006_pair_00001-8"]
     assert names(checkpoints) == kept
 
 
@@ -279,8 +279,7 @@ def test_a_failure_of_the_chief_fails_on_all(run, tmp_path):
     assert isinstance(other, UserError) and "the chief could not write a checkpoint" in str(other)
     spoil(save(run, 1).all()[0])
     chief, other = in_threads(2, lambda workers: worker_of(workers, tmp_path / "checkpoints")[1].restore())
-    assert "epoch_0001-1 can't be read" in str(chief)
-    assert "another worker could not read the checkpoint" in str(other)
+    assert "epoch_0001-1 can't be read" in str(chief) and str(other) == str(chief)
 
 
 def test_storage_that_is_not_shared_is_reported(tmp_path):
@@ -291,8 +290,9 @@ def test_storage_that_is_not_shared_is_reported(tmp_path):
 
     for _ in range(2):
         chief, other = in_threads(2, restore)
-        assert "another worker could not read the checkpoint" in str(chief)
-        assert "only by the chief; expected --output_dir on storage that all workers share" in str(other)
+        for each in (chief, other):
+            assert "differs from the chief in the checkpoint in " in str(each)
+            assert "on storage that all workers share" in str(each)
         in_threads(1, lambda workers: worker_of(workers, tmp_path / "there", value=2.0)[1].save(at(1)))  # another one
 
 
