@@ -153,7 +153,7 @@ class _Scorer:
         config = model.config.replace(cache="none", **changes, **PROTOCOLS.get(options.protocol or "", {}))
         self._data = config.data
         is_folder = not (config.data.is_embedded or config.data.is_tfds)
-        if is_folder and not options.dataset and not os.path.isdir(config.data.dataset):
+        if is_folder and not options.dataset and not os.path.isdir(os.path.expanduser(config.data.dataset)):
             was = config.data.dataset
             raise UserError(f"{model.path}: its images are not in {was} any more; expected --dataset with their folder")
         features = options.features or ("fid" if options.protocol else "inception")

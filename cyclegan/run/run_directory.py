@@ -145,7 +145,7 @@ class RunDirectory:
         except OSError as error:
             if error.errno not in WITHOUT_LOCKS:
                 raise
-        if not f"{holder}process ".startswith("process "):
+        if holder and not holder.startswith("process "):
             problem = FOREIGN.format(self.path / ".lock")
         if problem:
             os.close(lock)
