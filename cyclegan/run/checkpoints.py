@@ -228,7 +228,7 @@ class CheckpointManager:
             failure = error
         if self.workers.count > 1:
             text = f"{found.path.name} {_identity(found.path)}" if found else f"none: {failure}"
-            self.workers.check_equal({f"the checkpoint in {self.folder}, on storage that all workers share": text})
+            self.workers.check_equal({"its checkpoint, which belongs on storage that all workers share": text})
         if failure:
             raise failure
         self.newest = found.path if found else None
