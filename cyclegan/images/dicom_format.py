@@ -100,8 +100,8 @@ class DicomReader(ImageReader):
         if self._photometric == "MONOCHROME1":
             values = (-1 if dataset.get("PixelRepresentation") else 2**dataset.BitsStored - 1) - values
         slope, intercept = _rescaling(dataset, self._index)
-        pixels = convert_bands(values * slope + intercept, channels, has_opacity=False)[0]
-        return DecodedImage(pixels, fractional=not (slope.is_integer() and intercept.is_integer()))
+        fractional = not (slope.is_integer() and intercept.is_integer())
+        return DecodedImage(*convert_bands(values * slope + intercept, channels), fractional=fractional)
 
     def _read_colors(self, dataset: Any, stored: np.ndarray, channels: int) -> DecodedImage:
         """Return RGB, which needs no value range, or gray."""
@@ -115,7 +115,7 @@ class DicomReader(ImageReader):
         highest = np.iinfo(np.uint16 if self.header.deep else np.uint8).max
         white = np.iinfo(colors.dtype).max if self._photometric == PALETTE else 2**dataset.BitsStored - 1
         levels = colors if highest == white else np.rint(colors * (highest / white))
-        return DecodedImage(convert_bands(levels.astype(f"u{1 + self.header.deep}"), channels, has_opacity=False)[0])
+        return DecodedImage(*convert_bands(levels.astype(f"u{1 + self.header.deep}"), channels))
 
 
 def open_image(file: BinaryIO) -> DicomReader | None:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from cyclegan.errors import MissingPackageError, UserError
-from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, convert_bands
+from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, convert_bands, explain
 from cyclegan.whole_file import open_regular
 
 # The container by the ending of a name.
@@ -76,7 +76,7 @@ class FilmReader(ImageReader):
         self._index = 0
         first = next(self._frames, None)
         if not first:
-            raise ImageError("a damaged film: it ends before its first image")
+            raise ImageError("a damaged FILM file: it ends before its first image")
         self._time: float = first[0]  # of the frame that was decoded last; infinite if it is not known
         self._frame = first[1]
         height, width, bands = self._film.pixels(self._frame).shape
@@ -108,9 +108,9 @@ class FilmReader(ImageReader):
         while last < wanted and (found := next(self._frames, None)):
             last, self._frame = found
         if last == -math.inf:
-            raise ImageError("a damaged film: it cannot be searched for a frame")
+            raise ImageError("a damaged FILM file: it cannot be searched for a frame")
         self._time = last
-        return DecodedImage(convert_bands(self._film.pixels(self._frame), channels, has_opacity=False)[0])
+        return DecodedImage(*convert_bands(self._film.pixels(self._frame), channels))
 
 
 class Film:
@@ -134,11 +134,10 @@ class Film:
 
     def __init__(self, file: BinaryIO, threads: int = 0) -> None:
         av = import_av()
-        self._error: Any = av.FFmpegError
         name = container_of(file)
         if not name:
             raise ImageError("not a film")
-        with self._explain("header"):
+        with explain("film", "header"):
             # With a format, because other kinds of files, such as playlists, make av open other files.
             self.container: Any = av.open(file, format=name, **_names(av))
         video = self.container.streams.best("video")
@@ -156,13 +155,6 @@ class Film:
         self.range = FULL if is_full else LIMITED
         self.quarters = 0  # turns, counterclockwise, that make frames upright; known after the first one
 
-    @contextlib.contextmanager
-    def _explain(self, part: str) -> Iterator[None]:
-        try:
-            yield
-        except self._error as error:
-            raise ImageError(f"a damaged film: its {part} cannot be decoded") from error
-
     def __len__(self) -> int:
         """Return the number of frames by the duration and the rate; 0 if the duration is unknown."""
         duration = float((self.video.duration or 0) * self.video.time_base) or (self.container.duration or 0) / 1e6
@@ -175,13 +167,13 @@ class Film:
             sound: Function that takes the packets of the sound between the frames.
             start: Time that the first frame should not exceed.
         """
-        with self._explain("data"):
+        with explain("film", "data"):
             if start is not None:
                 self.container.seek(max(start, self.start), stream=self.video)
             packets = self.container.demux(self.video, *(self.container.streams.audio if sound else ()))
         last = None
         while True:
-            with self._explain(f"data after {(last or 0) * float(self.video.time_base):.1f} s"):
+            with explain("film", f"data after {(last or 0) * float(self.video.time_base):.1f} s"):
                 packet = next(packets, None)
                 frames = packet.decode() if packet and packet.stream is self.video else []
             if packet is None:
@@ -298,7 +290,7 @@ class FilmWriter:
     def _write(self, frame: Any) -> None:
         """Write a frame, `None` at the end, and the sound before it."""
         if self._video is None:
-            raise ImageError("a damaged film: it ends before its first image")
+            raise ImageError("a damaged FILM file: it ends before its first image")
         try:
             self._copy.mux(self._video.encode(frame))
             while self._sound:
