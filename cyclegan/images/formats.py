@@ -32,6 +32,8 @@ from cyclegan.images.pillow_format import pillow_functions
 from cyclegan.images.value_range import MIN_STEPS, to_depth, value_type
 from cyclegan.whole_file import open_regular
 
+ANY = 64
+
 
 class Format(NamedTuple):
     """A format of image files."""
@@ -39,15 +41,18 @@ class Format(NamedTuple):
     endings: tuple[str, ...]  # of file names; the first is the one to write
     open: Open
     write: Write | None = None  # `None` if files are only read, or hold several images, or are copies of an original
-    deep: bool = False  # whether it holds 16 bits
+    bits: int = 8  # of the values that it holds; `ANY` also for floats and any number of channels
     opacity: bool = False
-    any_values: bool = False  # whether it holds any number of channels, and values such as float32
     create_stack: CreateStack | None = None  # `None` if a file holds one image
-    compressed: bool = False  # whether files of one length with the same last bytes are surely equal
     copy: Callable[..., None] | None = None  # function that writes an original with other pixels and all its tags
     is_film: bool = False  # whether some of its frames are images, and its translation is a film; see `FilmWriter`
     open_rows: Open | None = None  # function that also opens images of any size, to read them by rows
     write_rows: Callable[..., None] | None = None  # function that writes images of any size by rows
+
+    @property
+    def any_values(self) -> bool:
+        """Whether it holds any number of channels, and values such as float32."""
+        return self.bits == ANY
 
     @property
     def is_volume(self) -> bool:
@@ -68,64 +73,47 @@ class Format(NamedTuple):
 
 # Readers are asked in this order: HEIC looks like AVIF, and a DICOM file may begin like a TIFF.
 FORMATS = {
-    "png": Format((".png",), *pillow_functions("png"), compressed=True, deep=True, opacity=True),
+    "png": Format((".png",), *pillow_functions("png"), bits=16, opacity=True),
     "jpeg": Format(
         (".jpg", ".jpeg", ".jpe", ".jfif"),
         codec_format.open_jpeg,
         pillow_functions("jpeg", quality=95, subsampling=0)[1],
-        compressed=True,
     ),
-    "webp": Format((".webp",), *pillow_functions("webp", quality=95), compressed=True, opacity=True),
+    "webp": Format((".webp",), *pillow_functions("webp", quality=95), opacity=True),
     "bmp": Format((".bmp",), *pillow_functions("bmp")),
-    "gif": Format((".gif",), *pillow_functions("gif"), compressed=True, opacity=True),
-    "heif": Format((".heic", ".heif", ".hif"), codec_format.open_heic, compressed=True),
-    "avif": Format((".avif",), *pillow_functions("avif", quality=95), compressed=True, opacity=True),
+    "gif": Format((".gif",), *pillow_functions("gif"), opacity=True),
+    "heif": Format((".heic", ".heif", ".hif"), codec_format.open_heic),
+    "avif": Format((".avif",), *pillow_functions("avif", quality=95), opacity=True),
     "jpeg2000": Format(
         (".jp2", ".j2k", ".jpf", ".jpx", ".j2c", ".jpc"),
         codec_format.open_jpeg_2000,
         pillow_functions("jpeg2000")[1],
-        compressed=True,
         opacity=True,
     ),
-    "jpegxl": Format(
-        (".jxl",), codec_format.open_jpeg_xl, codec_format.write_jpeg_xl, compressed=True, deep=True, opacity=True
-    ),
-    "dicom": Format(
-        (".dcm", ".dicom", ".ima"), dicom_format.open_image, deep=True, any_values=True, copy=dicom_format.write_copy
-    ),
+    "jpegxl": Format((".jxl",), codec_format.open_jpeg_xl, codec_format.write_jpeg_xl, bits=16, opacity=True),
+    "dicom": Format((".dcm", ".dicom", ".ima"), dicom_format.open_image, bits=ANY, copy=dicom_format.write_copy),
     "tiff": Format(
         (".tif", ".tiff"),
         *(tiff_format.open_image, tiff_format.write),
-        deep=True,
+        bits=ANY,
         opacity=True,
-        any_values=True,
         create_stack=tiff_format.create_stack,
         open_rows=functools.partial(tiff_format.open_image, by_rows=True),
         write_rows=tiff_format.write_rows,
     ),
-    "nifti": Format(
-        (".nii.gz", ".nii"),
-        volume_format.open_nifti,
-        deep=True,
-        any_values=True,
-        create_stack=volume_format.create_nifti,
-    ),
+    "nifti": Format((".nii.gz", ".nii"), volume_format.open_nifti, bits=ANY, create_stack=volume_format.create_nifti),
     "npy": Format(
-        (".npy",),
-        *(volume_format.open_npy, volume_format.write_npy),
-        deep=True,
-        any_values=True,
-        create_stack=volume_format.create_npy,
+        (".npy",), volume_format.open_npy, volume_format.write_npy, bits=ANY, create_stack=volume_format.create_npy
     ),
     "npz": Format(
         (".npz",),
         *(volume_format.open_npz, functools.partial(volume_format.write_npy, name="arr_0")),
-        deep=True,
-        any_values=True,
+        bits=ANY,
         create_stack=functools.partial(volume_format.create_npy, name="arr_0"),
     ),
-    "film": Format(tuple(film_format.CONTAINERS), film_format.open_image, compressed=True, is_film=True),
+    "film": Format(tuple(film_format.CONTAINERS), film_format.open_image, is_film=True),
 }
+UNCOMPRESSED = ("bmp", "tiff", "dicom", "nifti", "npy", "npz")  # or may be: equal ends do not tell that files are equal
 UNNAMED = "dicom"  # the format of files without an ending
 
 # Names of other files, by their first bytes.
@@ -158,27 +146,27 @@ def is_film(name: str | os.PathLike[str]) -> bool:
 
 def refusal(original: str, name: str, channels: int, value_range: ValueRange | None, strip_metadata: bool) -> str:
     """Return why the translation of an original cannot be written in a format, or an empty text."""
-    form = FORMATS[name]
+    form, reason = FORMATS[name], ""
     if is_film(original) and not form.is_film:
-        return "a film becomes a film: expected a name that ends in .mp4"
-    if form.is_copy and format_of(original) not in (None, name):
-        return f"expected a {name.upper()} file as original, or --format tiff"
-    if not (form.write or form.is_copy):
-        return f"{name} files are only read: expected --format jpeg or png"
-    if not form.holds(channels):
-        return _describe_channels(name, channels)
-    if value_range and form.is_film:
-        return "a film has gray or RGB frames of 8 bits: expected a target domain without a value range"
-    if value_range and not form.any_values:
+        reason = "a film becomes a film: expected a name that ends in .mp4"
+    elif form.is_copy and format_of(original) not in (None, name):
+        reason = f"expected a {name.upper()} file as original, or --format tiff"
+    elif not (form.write or form.is_copy):
+        reason = f"{name} files are only read: expected --format jpeg or png"
+    elif not form.holds(channels):
+        reason = _describe_channels(name, channels)
+    elif value_range and form.is_film:
+        reason = "a film has frames of 8 bits: expected a target domain without a value range"
+    elif value_range and not form.any_values:
         dtype = value_type(value_range)
-        if dtype != np.uint8 and not (form.deep and dtype == np.uint16):
-            return (
+        if dtype != np.uint8 and not (form.bits == 16 and dtype == np.uint16):
+            reason = (
                 f"values from {value_range[0]:g} to {value_range[1]:g} don't fit into {name}; expected --format tiff,"
                 f" or png for a range of at least {MIN_STEPS} whole numbers from 0 to 65535"
             )
-    if strip_metadata and form.is_copy and not form.is_film:
-        return f"--strip_metadata leaves the tags of {name.upper()} files: expected --format tiff or png"
-    return ""
+    elif strip_metadata and form.is_copy and not form.is_film:
+        reason = f"--strip_metadata leaves the tags of {name.upper()} files: expected --format tiff or png"
+    return reason
 
 
 def _describe_channels(name: str, channels: int) -> str:
@@ -223,12 +211,14 @@ def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None 
         raise UserError(_describe_channels(name or "", image.pixels.shape[2]))
     bands, has_opacity = _bands(image if form.opacity else dataclasses.replace(image, opacity=None))
     with partial_file(path) as partial:
-        form.write(partial, bands if form.deep else to_depth(bands, np.uint8), has_opacity, image.metadata)
+        form.write(partial, bands if form.bits > 8 else to_depth(bands, np.uint8), has_opacity, image.metadata)
 
 
-def write_rows(path: str | os.PathLike[str], format: str, height: int, parts: Iterator[DecodedImage]) -> None:
+def write_rows(
+    path: str | os.PathLike[str], height: int, parts: Iterator[DecodedImage], format: str | None = None
+) -> None:
     """Write a file of any size like `write`; `parts` are its rows, from top to bottom."""
-    write_parts = FORMATS[format].write_rows
+    write_parts = FORMATS[format or format_of(path) or ""].write_rows
     assert write_parts
     with partial_file(pathlib.Path(path)) as partial:
         first = next(parts)  # takes long, so that the folder is made before

@@ -15,7 +15,7 @@ from typing import NamedTuple, Union
 import numpy as np
 
 from cyclegan.config.data import ValueRange
-from cyclegan.images.formats import FORMATS, open_image
+from cyclegan.images.formats import UNCOMPRESSED, open_image
 from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, explain, row_blocks
 from cyclegan.images.pillow_format import TAIL_BYTES
 from cyclegan.images.value_range import to_depth, to_levels
@@ -139,9 +139,7 @@ def open_rows(source: Source, channels: int, any_type: bool, nodata: float | Non
         yield RowImage(reader.header, read) if reader.by_rows else None
 
 
-def _complete(
-    image: DecodedImage, header: Header, channels: int, any_type: bool, nodata: float | None
-) -> DecodedImage:
+def _complete(image: DecodedImage, header: Header, channels: int, any_type: bool, nodata: float | None) -> DecodedImage:
     """Return an image that knows `nodata`; unless values may be of `any_type`, white becomes the highest level."""
     metadata, highest = image.metadata, 0 if any_type else header.highest
     metadata = metadata._replace(
@@ -180,7 +178,7 @@ def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: b
     with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - TAIL_BYTES))
-        end = zlib.crc32(file.read()) if FORMATS[header.format].compressed else 0
+        end = 0 if header.format in UNCOMPRESSED else zlib.crc32(file.read())
     if end and isinstance(source, Slice):
         end = zlib.crc32(b"%d" % source.number, end)
     if not header.complete and not reader.by_rows:

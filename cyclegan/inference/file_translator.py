@@ -321,7 +321,7 @@ class FileTranslator:
             model = self._idle.get()
             try:
                 rows = self._make_rows(model, task, image)
-                formats.write_rows(task.target, self._format_of(task), image.header.height, rows)
+                formats.write_rows(task.target, image.header.height, rows, self._request.format)
             finally:
                 self._idle.put(model)
             report.done, report.images, report.tiled = report.done + 1, report.images + 1, report.tiled + 1

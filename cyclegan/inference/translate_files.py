@@ -89,8 +89,10 @@ def translate(  # noqa: PLR0913  the public API
     report = Report(skipped=len(planned) - len(tasks) - len(refused), failed=refused)
     data, page = models[0].config.data, folder if html else None
     stacks, nodata = stacks or data.stacks, data.nodata if nodata is None else nodata
-    if slice_axis is not None and stacks != "all" and not all(
-        formats.FORMATS[_format_to_write(task, format)].is_volume for task in tasks
+    if (
+        slice_axis is not None
+        and stacks != "all"
+        and not all(formats.FORMATS[_format_to_write(task, format)].is_volume for task in tasks)
     ):
         raise UserError(f"--slice_axis {slice_axis}: expected --stacks all, too, for files other than NIfTI")
     slice_axis = data.slice_axis if slice_axis is None else slice_axis
