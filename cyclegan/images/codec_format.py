@@ -279,6 +279,6 @@ def _jpeg_xl_size(data: bytes) -> CodedSize:
     bits = header.read_depth()
     header.read(1)
     more = header.read_one_of((0, 0), (1, 0), (2, 4), (1, 12))
-    is_known = all([header.read(1) for _ in range(more)])  # bands beside the colors are opacity of 8 bits
+    is_known = sum(header.read(1) for _ in range(more)) == more  # bands beside the colors are opacity of 8 bits
     header.read(1)
     return CodedSize(width, height, 3 + more, bits, 0, is_known and header.has_srgb())
