@@ -44,7 +44,7 @@ class DicomReader(ImageReader):
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._index = file, 0
-        self._decoded: tuple[Any, np.ndarray] | None = None  # the dataset and all frames, if several are read
+        self._decoded: tuple[Any, np.ndarray] | None = None  # the dataset and all frames, after the first one is read
         dataset = _read_dataset(file, stop_before_pixels=True)
         self._frames = int(dataset.get("NumberOfFrames") or 1)
         start, length = file.tell(), file.seek(0, os.SEEK_END)
@@ -80,17 +80,17 @@ class DicomReader(ImageReader):
         return self._frames
 
     def at(self, index: int) -> ImageReader:
-        """Return the reader of a frame; all frames are decoded when the first one is read."""
-        if self._decoded is None:
-            dataset = _read_dataset(self._file)
-            self._decoded = dataset, _decode(dataset)
+        """Return the reader of a frame."""
         self._index = index
         return self
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the frame. MONOCHROME1, in which low values are white, is inverted."""
-        dataset = self._decoded[0] if self._decoded else _read_dataset(self._file)
-        stored = (self._decoded[1] if self._decoded else _decode(dataset))[self._index]
+        if self._decoded is None:
+            dataset = _read_dataset(self._file)
+            self._decoded = dataset, _decode(dataset)
+        dataset, frames = self._decoded
+        stored = frames[self._index]
         if self._is_colored:
             return self._read_colors(dataset, stored, channels)
         unused = dataset.BitsAllocated - dataset.BitsStored

@@ -209,10 +209,8 @@ def open_film(path: str | os.PathLike[str]) -> Iterator[Film]:
     """Provide the film of a file; raise the errors of `Film`, and `OSError`."""
     with open_regular(path) as file:
         film = Film(file)
-        try:
+        with film.container:
             yield film
-        finally:
-            film.container.close()
 
 
 def other_matrix(matrix: int) -> int:

@@ -99,12 +99,12 @@ def value_type(value_range: ValueRange, fractional: bool = False) -> type:
     return np.float32
 
 
-def image_to_levels(image: DecodedImage, value_range: ValueRange) -> DecodedImage:
-    """Return an image with uint16 levels instead of the values of its file; see `to_levels`."""
+def image_to_levels(image: DecodedImage, value_range: ValueRange | None) -> DecodedImage:
+    """Return an image with uint16 levels instead of the values of its file; without a range, 8 bits become 16."""
     opacity = None if image.opacity is None else to_depth(image.opacity, np.uint16)
-    return dataclasses.replace(
-        image, pixels=to_levels(image.pixels, value_range, image.metadata.nodata), opacity=opacity
-    )
+    nodata = image.metadata.nodata
+    levels = to_levels(image.pixels, value_range, nodata) if value_range else to_depth(image.pixels, np.uint16)
+    return dataclasses.replace(image, pixels=levels, opacity=opacity)
 
 
 def image_to_values(image: DecodedImage, value_range: ValueRange, floats: bool = False) -> DecodedImage:
@@ -118,12 +118,6 @@ def image_to_values(image: DecodedImage, value_range: ValueRange, floats: bool =
     has_opacity = np.issubdtype(dtype, np.unsignedinteger)
     opacity = to_depth(image.opacity, dtype) if image.opacity is not None and has_opacity else None
     return dataclasses.replace(image, pixels=to_values(image.pixels, value_range, dtype), opacity=opacity)
-
-
-def deepen(image: DecodedImage) -> DecodedImage:
-    """Return an image of 8 or 16 bits with 16 bits."""
-    opacity = None if image.opacity is None else to_depth(image.opacity, np.uint16)
-    return dataclasses.replace(image, pixels=to_depth(image.pixels, np.uint16), opacity=opacity)
 
 
 def mark_missing(image: DecodedImage) -> DecodedImage:

@@ -13,7 +13,7 @@ from cyclegan.config.data import ValueRange
 from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.images import geometry, pillow_format, reader
 from cyclegan.images.image import DecodedImage
-from cyclegan.images.value_range import deepen, image_to_levels, image_to_values, mark_missing, restore_nodata, to_depth
+from cyclegan.images.value_range import image_to_levels, image_to_values, mark_missing, restore_nodata, to_depth
 
 Path = Union[str, "os.PathLike[str]"]
 Size = tuple[int, int]  # width and height in pixels
@@ -46,7 +46,7 @@ def to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:
     """Return an image with levels instead of the values of its file, of 16 bits if any domain has a range."""
     source, target = ranges
     image = mark_missing(image)
-    return image_to_levels(image, source) if source else deepen(image) if target else image
+    return image_to_levels(image, source) if source or target else image
 
 
 def resize(image: DecodedImage, size: Size | None) -> DecodedImage:

@@ -82,7 +82,7 @@ def translate(  # noqa: PLR0913  the public API
         refuse_existing([*(task.target for task in tasks), *pages])
     models = [run] if isinstance(run, Model) else run if isinstance(run, list) else load_on_devices(run)
     models[0].generator(direction)  # raises an error if there is none
-    tasks, refused = refuse_formats(tasks, format, models[0], direction, strip_metadata)
+    tasks, refused = refuse_formats(tasks, models[0], direction, strip_metadata)
     if masks is not None:
         tasks, without = add_masks(tasks, os.fspath(masks), models[0].channels(direction))
         refused += without
@@ -92,7 +92,7 @@ def translate(  # noqa: PLR0913  the public API
     if (
         slice_axis is not None
         and stacks != "all"
-        and not all(formats.FORMATS[_format_to_write(task, format)].is_volume for task in tasks)
+        and not all(formats.FORMATS[_format_to_write(task)].is_volume for task in tasks)
     ):
         raise UserError(f"--slice_axis {slice_axis}: expected --stacks all, too, for files other than NIfTI")
     slice_axis = data.slice_axis if slice_axis is None else slice_axis
@@ -240,12 +240,12 @@ def refuse_existing(targets: Sequence[pathlib.Path]) -> None:
         )
 
 
-def _format_to_write(task: FileTask, format: str | None) -> str:
-    return format or formats.format_of(task.target) or ""
+def _format_to_write(task: FileTask) -> str:
+    return formats.format_of(task.target) or ""
 
 
 def refuse_formats(
-    tasks: Iterable[FileTask], format: str | None, model: Model, direction: str, strip_metadata: bool
+    tasks: Iterable[FileTask], model: Model, direction: str, strip_metadata: bool
 ) -> tuple[list[FileTask], list[str]]:
     """Return the tasks whose output format can store the translations, and the other files with the reasons.
 
@@ -255,7 +255,7 @@ def refuse_formats(
     channels, ranges = model.channels(direction), model.value_ranges(direction)
     kept, refused = [], []
     for task in tasks:
-        wanted = _format_to_write(task, format)
+        wanted = _format_to_write(task)
         if not (reason := formats.refusal(task.source, wanted, channels[1], ranges[1], strip_metadata)):
             kept.append(task)
             continue

@@ -319,7 +319,7 @@ def test_a_chain_of_pages_that_returns_ends():
             tif.write(np.zeros((4, 4), np.uint8), photometric="minisblack", metadata=None)
     content = bytearray(file.getvalue())
     first = struct.unpack_from("<I", content, 4)[0]
-    with tifffile.TiffFile(file) as tif:
+    with tifffile.TiffFile(io.BytesIO(content)) as tif:
         last = tif.pages[2].offset
     struct.pack_into("<I", content, last + 2 + 12 * struct.unpack_from("<H", content, last)[0], first)
     assert reader.check(bytes(content), 1).images == 3

@@ -240,7 +240,7 @@ def test_too_many_channels_for_a_format_are_refused(tmp_path, strategies):
 @pytest.mark.parametrize("name", ["a.png", "a.webp", "a.tif"])
 def test_four_channels_are_colors_and_opacity(tmp_path, strategies, monkeypatch, name):
     make_run(tmp_path / "run", strategies[1], channels_x=4, channels_y=4)
-    pixels = images(16, 20, 4)
+    pixels = images(4, 5, 4).repeat(4, axis=0).repeat(4, axis=1)
     pixels[..., 3] |= 128
     formats.write(tmp_path / "in.png", DecodedImage(pixels))
     monkeypatch.setattr(Model, "translate", lambda self, direction, batch: batch)
