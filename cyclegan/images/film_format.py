@@ -9,7 +9,7 @@ import os
 import pathlib
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
@@ -57,9 +57,11 @@ def import_av() -> Any:
     return av
 
 
-def _names(av: Any) -> dict[str, str]:
-    """Return options of `av.open` so that titles need not be UTF-8, as in new versions of av."""
-    return {"metadata_errors": "surrogateescape"} if int(av.__version__.split(".")[0]) < 19 else {}
+def _open(file: BinaryIO, mode: Literal["r", "w"], container: str) -> Any:
+    """Return a container of av whose titles need not be UTF-8, as in new versions of av."""
+    av = import_av()
+    options = {"metadata_errors": "surrogateescape"} if int(av.__version__.split(".")[0]) < 19 else {}
+    return av.open(file, mode, format=container, **options)
 
 
 def open_image(file: BinaryIO) -> ImageReader | None:
@@ -133,13 +135,13 @@ class Film:
     """
 
     def __init__(self, file: BinaryIO, threads: int = 0) -> None:
-        av = import_av()
+        import_av()
         name = container_of(file)
         if not name:
             raise ImageError("not a film")
         with explain("film", "header"):
             # With a format, because other kinds of files, such as playlists, make av open other files.
-            self.container: Any = av.open(file, format=name, **_names(av))
+            self.container: Any = _open(file, "r", name)
         video = self.container.streams.best("video")
         if not (video and video.codec_context):
             raise ImageError("a film without images, or of a codec that the package av does not know")
@@ -235,7 +237,7 @@ class FilmWriter:
         av = import_av()
         self._film, self._ending, self._av = film, ending, av
         self._file = path.open("wb")  # because av takes some names for addresses
-        self._copy: Any = av.open(self._file, "w", format=CONTAINERS[ending], **_names(av))
+        self._copy: Any = _open(self._file, "w", CONTAINERS[ending])
         if not strip_metadata:
             self._copy.metadata.update(film.container.metadata)
         self._video: Any = None

@@ -101,18 +101,8 @@ def decode_values(
     return decode_with_header(source, channels, any_type, nodata)[1]
 
 
-def decode_mask(source: Source) -> np.ndarray:
-    """Decode a mask, uint8 [h, w, 1]: 0 where the image is black or transparent, otherwise 1.
-
-    In a JPEG, which blurs the values, gray below 128 counts as black. Raise the errors of `decode`.
-    """
-    header, image = decode_with_header(source, 1, any_type=True)
-    inside = image.pixels > (127 if header.format == "jpeg" else 0)
-    return (inside if image.opacity is None else inside & (image.opacity > 0)).astype(np.uint8)
-
-
 def decode_with_header(
-    source: Source, channels: int, any_type: bool, nodata: float | None = None
+    source: Source, channels: int = 3, any_type: bool = True, nodata: float | None = None
 ) -> tuple[Header, DecodedImage]:
     """Decode an image like `decode_values`; return its header, too."""
     with _opened(source) as reader:
@@ -121,6 +111,16 @@ def decode_with_header(
         with _large_image_lock if is_large else contextlib.nullcontext(), explain(reader.header.format, "pixels"):
             image = reader.read(channels)
     return reader.header, _complete(image, reader.header, channels, any_type, nodata)
+
+
+def decode_mask(source: Source) -> np.ndarray:
+    """Decode a mask, uint8 [h, w, 1]: 0 where the image is black or transparent, otherwise 1.
+
+    In a JPEG, which blurs the values, gray below 128 counts as black. Raise the errors of `decode`.
+    """
+    header, image = decode_with_header(source, 1)
+    inside = image.pixels > (127 if header.format == "jpeg" else 0)
+    return (inside if image.opacity is None else inside & (image.opacity > 0)).astype(np.uint8)
 
 
 @contextlib.contextmanager

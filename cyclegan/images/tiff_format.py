@@ -313,13 +313,13 @@ def find_images(tif: Any) -> tuple[list[list[Any]], str, tuple[int, ...]]:
             numbers = np.moveaxis(numbers, channels, -1) if channels >= 0 else numbers[..., np.newaxis]
             images = numbers.reshape(-1, numbers.shape[-1])
             return [[pages[i] for i in image] for image in images.tolist()], axes[1], shape
-    pages = {}
+    found: dict[int, Any] = {}  # by their position in the file
     for page in tif.pages:
-        if page.offset in pages:  # damaged: the next page is an earlier one
+        if page.offset in found:  # damaged: the next page is an earlier one
             break
-        pages[page.offset] = page
-    images = [[page] for page in pages.values() if not page.keyframe.subfiletype & REDUCED_OR_MASK]
-    return images or [[tif.pages[0]]], "", ()
+        found[page.offset] = page
+    single = [[page] for page in found.values() if not page.keyframe.subfiletype & REDUCED_OR_MASK]
+    return single or [[tif.pages[0]]], "", ()
 
 
 def _pages_of(series: Any, count: int) -> list[Any]:
@@ -402,9 +402,7 @@ def _has_segments(page: Any, file: BinaryIO, by_libtiff: bool) -> bool:
 
 def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata) -> None:
     """Write all TIFF files with tifffile, because Pillow has no 16-bit RGB and no more than four bands."""
-    ome = _ome(metadata, bands.shape[2])
-    settings = _settings(bands.shape[2], has_opacity, metadata, ome, bool(ome))
-    tifffile.imwrite(path, without_single_axis(bands), **settings)
+    tifffile.imwrite(path, without_single_axis(bands), **_settings(bands.shape[2], has_opacity, metadata))
 
 
 @contextlib.contextmanager
@@ -439,8 +437,8 @@ def create_stack(
             metadata = metadata._replace(description="\n".join([first, *counts, *lines, *units, ""]))
             described = None
         data = array[..., 0] if place < 0 and bands == 1 else array
-        settings = _settings(bands, False, metadata, described, bool(tif and tif.is_ome))
-        tifffile.imwrite(path, data, **settings)
+        settings = _settings(bands, False, metadata)
+        tifffile.imwrite(path, data, **{**settings, "ome": bool(tif and tif.is_ome), "metadata": described})
 
 
 def write_rows(
@@ -448,7 +446,6 @@ def write_rows(
 ) -> None:
     """Write a BigTIFF file in tiles; `parts` are its rows, from top to bottom: [any number, w, bands]."""
     first = next(parts)
-    ome = _ome(metadata, first.shape[2])
     tifffile.imwrite(
         path,
         _cut_tiles(itertools.chain([first], parts)),
@@ -457,7 +454,7 @@ def write_rows(
         bigtiff=True,
         tile=(TILE, TILE),
         maxworkers=1,
-        **_settings(first.shape[2], has_opacity, metadata, ome, bool(ome)),
+        **_settings(first.shape[2], has_opacity, metadata),
     )
 
 
@@ -472,14 +469,8 @@ def _cut_tiles(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
         rows = rows[TILE:]
 
 
-def _ome(metadata: Metadata, bands: int) -> dict[str, Any] | None:
-    return {**dict(metadata.ome), "axes": "YXS" if bands > 1 else "YX"} if metadata.ome else None
-
-
-def _settings(
-    bands: int, has_opacity: bool, metadata: Metadata, described: dict[str, Any] | None, as_ome: bool
-) -> dict[str, Any]:
-    """Return the arguments of `imwrite` for pages with these bands, and the axes and sizes that are `described`."""
+def _settings(bands: int, has_opacity: bool, metadata: Metadata) -> dict[str, Any]:
+    """Return the arguments of `imwrite` for a page with these bands."""
     channels = bands - has_opacity
     is_rgb = channels == 3
     tags = [(*tag, True) for tag in metadata.tags]
@@ -497,6 +488,6 @@ def _settings(
         "resolutionunit": metadata.unit if metadata.resolution else None,
         "extratags": tags,
         "description": metadata.description or None,
-        "ome": as_ome,
-        "metadata": described,
+        "ome": bool(metadata.ome),
+        "metadata": {**dict(metadata.ome), "axes": "YXS" if bands > 1 else "YX"} if metadata.ome else None,
     }
