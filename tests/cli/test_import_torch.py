@@ -171,7 +171,7 @@ def test_refused_imports_leave_nothing_behind(write, tmp_path):
 def test_wrong_arguments_are_refused(write, tmp_path, capsys):
     for flags, text in (
         (["--discriminators", "D_A.pth", "D_B.pth", "D_C.pth"], "expected at most 2 files"),
-        (["--lrr", "1"], "arguments: --lrr 1"),
+        (["--lrr", "1"], "arguments: --lrr (do you mean --lr?)"),
     ):
         with pytest.raises(SystemExit):
             import_torch.main([write("A.pth", resnet_state()), *flags, "--output_dir", str(tmp_path / "run")])
