@@ -102,6 +102,11 @@ class AdversarialPair(NamedTuple):
     generator: str
     domain: str
 
+    @property
+    def source(self) -> str:
+        """The domain that the generator translates from."""
+        return "X" if self.domain == "Y" else "Y"
+
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig(Section):

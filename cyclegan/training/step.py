@@ -17,7 +17,16 @@ from cyclegan.distribution.train_function import Outcome, Scalars, all_finite, m
 from cyclegan.images.value_range import to_float
 from cyclegan.methods import OBJECTIVES, losses
 from cyclegan.methods.diffaugment import RANDOM_NUMBERS, diffaugment
-from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE, NO_MASKS, SAMPLES, Generated, Masks
+from cyclegan.methods.objective import (
+    COMPARISONS,
+    GRADIENTS,
+    LOSS_SCALE,
+    NO_MASKS,
+    SAMPLES,
+    Generated,
+    Inputs,
+    Masks,
+)
 from cyclegan.methods.randomness import AUGMENTATION, INTERPOLATION, POOL, Noise, StepRandomness
 from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training.image_pool import ImagePool, PoolUpdate
@@ -132,34 +141,34 @@ def train_step(  # noqa: PLR0913  a batch has up to six parts
         and, with float16, `LOSS_SCALE`. `GRADIENTS` are the norms of this replica's gradients. The gradients are
         multiplied by the loss scale.
     """
-    networks, objective = gan.networks, gan.objective
-    random = _randomness(gan, step, x.shape[0])
+    networks, random = gan.networks, _randomness(gan, step, x.shape[0])
     noise = make_noise(gan, random) if noise is None else noise
-    x, y, inside = _to_float(x), _to_float(y), _to_bool(masks)
+    given = _inputs(x, y, masks, noise, progress)
     statistics = [tf.convert_to_tensor(variable) for variable in networks.statistics]
     scale = tf.convert_to_tensor(gan.loss_scale.scale) if gan.uses_loss_scale else tf.constant(1.0)
 
     # The generators translate; these losses need no discriminator.
     with tf.GradientTape() as generator_tape:
         with random.dropout():
-            generated = objective.generate(networks, x, y, noise, progress, inside)
+            generated = gan.objective.generate(networks, given)
+        reals, fakes = _reals_and_fakes(gan, given, generated)
         terms = {**generated.losses, **_weight_decay(gan, networks.generators, networks.heads)}
         if is_pair is not None:
-            terms.update(_paired_losses(gan, generated, is_pair, inside))
+            terms.update(_paired_losses(gan, reals, fakes, is_pair, given.masks))
         alone = _means(gan, terms, weight)
 
     # The discriminators see the fakes, and learn from the images that the pools show instead.
-    shown, pool_updates = _query_pools(gan, generated.fakes, weight, noise)
+    shown, pool_updates = _query_pools(gan, fakes, weight, noise)
     with tf.GradientTape(persistent=True) as discriminator_tape:
-        discriminator_tape.watch(generated.fakes)
-        of_generators, of_discriminators = _adversarial_losses(gan, generated, noise, shown)
+        discriminator_tape.watch(fakes)
+        of_generators, of_discriminators = _adversarial_losses(gan, reals, fakes, noise, shown)
         of_discriminators.update(_weight_decay(gan, networks.discriminators))
         of_generators, of_discriminators = (_means(gan, each, weight) for each in (of_generators, of_discriminators))
 
     # Every generator minimizes the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017,
     # equation 3). The tapes meet at the fakes, where the generators' tape continues from the adversarial gradients.
-    at_fakes = discriminator_tape.gradient([*of_generators.values()], generated.fakes, [scale] * len(of_generators))
-    targets, seeds = [*alone.values(), *generated.fakes], [*[scale] * len(alone), *at_fakes]
+    at_fakes = discriminator_tape.gradient([*of_generators.values()], fakes, [scale] * len(of_generators))
+    targets, seeds = [*alone.values(), *fakes], [*[scale] * len(alone), *at_fakes]
     generator_gradients = _gradients(generator_tape, targets, seeds, networks.generator_variables)
     targets, seeds = [*of_discriminators.values()], [scale] * len(of_discriminators)
     gradients = generator_gradients, _gradients(discriminator_tape, targets, seeds, networks.discriminator_variables)
@@ -226,14 +235,15 @@ def turns(optimization: OptimizationConfig, step: tf.Tensor | int) -> tuple[tf.T
 
 def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, *masks: tf.Tensor) -> Scalars:
     """Return the metrics of one replica's shard, with the generators in use; arguments as for `train_step`."""
-    x, y, inside = _to_float(x), _to_float(y), _to_bool(masks)
-    generated = gan.objective.generate(gan.networks.in_use, x, y, masks=inside)
-    of_generators, of_discriminators = _adversarial_losses(gan, generated)
+    given = _inputs(x, y, masks)
+    generated = gan.objective.generate(gan.networks.in_use, given)
+    of_generators, of_discriminators = _adversarial_losses(gan, *_reals_and_fakes(gan, given, generated))
     terms = {**generated.losses, **of_generators, **of_discriminators}
     metrics = _collect(gan, _means(gan, terms, weight), weight, "test")
     for name in gan.objective.test_names:
-        compare = losses.correlation if "correlation" in name else losses.mae
-        value, mask = compare(*generated.compared[name]), inside["XY".index(name[name.index("(") + 1])]
+        compare, domain, output = COMPARISONS[name]
+        original, mask = (given.x, given.masks[0]) if domain == "X" else (given.y, given.masks[1])
+        value = compare(original, generated.images[output])
         if mask is not None and compare is losses.mae:  # the mean over the pixels inside, because others are equal
             value = tf.math.divide_no_nan(value, losses.mean_per_sample(tf.cast(mask, value.dtype)))
         metrics.update(_means(gan, {name: value}, weight))
@@ -283,12 +293,20 @@ def compile_test_step(strategy: tf.distribute.Strategy, gan: GAN) -> Callable:
     return make_train_function(strategy, on_replica, gan.global_batch_size)
 
 
-def _to_float(images: tf.Tensor) -> tf.Tensor:
-    return to_float(tf.convert_to_tensor(images))
+def _inputs(
+    x: tf.Tensor, y: tf.Tensor, masks: Sequence[tf.Tensor], noise: Noise | None = None, progress: Any = 1.0
+) -> Inputs:
+    """Return the inputs of the generators: images in [-1, 1], and masks as bool."""
+    x, y = (to_float(tf.convert_to_tensor(images)) for images in (x, y))
+    inside = (tf.cast(masks[0], tf.bool), tf.cast(masks[1], tf.bool)) if masks else NO_MASKS
+    return Inputs(x, y, noise, progress, inside)
 
 
-def _to_bool(masks: Sequence[tf.Tensor]) -> Masks:
-    return (tf.cast(masks[0], tf.bool), tf.cast(masks[1], tf.bool)) if masks else NO_MASKS
+def _reals_and_fakes(gan: GAN, given: Inputs, generated: Generated) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Return what each discriminator tells apart: the images of its domain, and the translations to it."""
+    pairs = gan.objective.adversaries
+    fakes = [generated.images[f"{pair.generator}({pair.source})"] for pair in pairs]
+    return [given.y if pair.domain == "Y" else given.x for pair in pairs], fakes
 
 
 def _randomness(gan: GAN, step: tf.Tensor | int, shard_size: int) -> StepRandomness:
@@ -309,7 +327,11 @@ def make_noise(gan: GAN, random: StepRandomness) -> Noise:
 
 
 def _adversarial_losses(
-    gan: GAN, generated: Generated, noise: Noise | None = None, shown: Sequence[tf.Tensor] | None = None
+    gan: GAN,
+    reals: Sequence[tf.Tensor],
+    fakes: Sequence[tf.Tensor],
+    noise: Noise | None = None,
+    shown: Sequence[tf.Tensor] | None = None,
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
     """Return the adversarial losses of the generators, and the losses of the discriminators with their penalties.
 
@@ -325,7 +347,7 @@ def _adversarial_losses(
 
     for i, pair in enumerate(pairs):
         discriminator = networks.discriminators[f"D_{pair.domain}"]
-        real, fake = augment(generated.reals[i], i), augment(generated.fakes[i], len(pairs) + i)
+        real, fake = augment(reals[i], i), augment(fakes[i], len(pairs) + i)
         seen = augment(shown[i], len(pairs) + i) if shown else fake
         real_logits, seen_logits = networks.apply_to_two(discriminator, real, seen, training)
         # Without a pool, both losses share the logits of the fakes.
@@ -352,11 +374,13 @@ def _penalty(
     return tf.add_n(terms)
 
 
-def _paired_losses(gan: GAN, generated: Generated, is_pair: tf.Tensor, inside: Masks) -> dict[str, tf.Tensor]:
+def _paired_losses(
+    gan: GAN, reals: Sequence[tf.Tensor], fakes: Sequence[tf.Tensor], is_pair: tf.Tensor, inside: Masks
+) -> dict[str, tf.Tensor]:
     """Return the mean absolute error of each generator, 0 where the images are not a pair. [N] each."""
     factor = gan.objective.settings.lambda_paired * is_pair
-    reals = map(losses.compose, inside, generated.reals, generated.fakes)  # no error outside of the masks
-    pairs = zip(gan.objective.adversaries, reals, generated.fakes)
+    reals = [losses.compose(*each) for each in zip(inside, reals, fakes)]  # no error outside of the masks
+    pairs = zip(gan.objective.adversaries, reals, fakes)
     return {f"loss_{pair.generator}/paired": factor * losses.mae(real, fake) for pair, real, fake in pairs}
 
 
