@@ -32,7 +32,7 @@ def refusal(capsys, *flags):
 
 def test_flags_win_over_file_over_preset(saved):
     file = saved(filters=8, lr=0.5, epochs=7, pool_size=3, dataset="stripes")
-    settings = parse_args(["--lr", "0.25", *file, "--preset", "tutorial", "--output_dir", "elsewhere"]).settings()
+    settings = parse_args(["--lr", "0.25", *file, "--preset", "tutorial", "--output-dir", "elsewhere"]).settings()
     expected = {"lr": 0.25, "pool_size": 3, "output_dir": "elsewhere", "filters": 8, "epochs": 7, "beta_2": 0.999}
     expected |= {"dataset": "stripes", "preset": "tutorial"}
     assert {name: settings[name] for name in expected} == expected
@@ -108,11 +108,6 @@ def test_saved_networks_win_on_another_dataset(saved):
     settings = parse_args([*saved(dataset="stripes"), "--dataset", "mine", "--preset", "fast"]).settings()
     names = ("filters", "generator", "image_size", "lr", "output_dir")
     assert [settings[name] for name in names] == [16, "resnet_3blocks", 64, 1e-3, os.path.join("runs", "mine")]
-
-
-def test_flags_take_dashes_and_underscores():
-    flags = ["--batch-size", "3", "--clear-output-dir", "--lambda-cycle", "4"]
-    assert parse_args(flags) == parse_args([each.replace("-", "_").replace("__", "--", 1) for each in flags])
 
 
 @pytest.mark.parametrize(
