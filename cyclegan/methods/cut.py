@@ -67,11 +67,12 @@ class CUTObjective(Objective):
         return ("nce", "nce_identity", *(["src"] if self.settings.lambda_src > 0 else []))
 
     def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
-        """Return random positions in each feature map, int64 [N, P]."""
+        """Return random positions in each feature map, int64 [N, P], besides the other random numbers."""
         from cyclegan.networks.features import feature_sizes
 
         areas = enumerate((h * w for h, w in feature_sizes(networks.generators["G"], *size)), PATCHES)
-        return {purpose: random.subsets(purpose, area, PATCH_COUNT) for purpose, area in areas}
+        positions = {purpose: random.subsets(purpose, area, PATCH_COUNT) for purpose, area in areas}
+        return {**super().make_noise(random, networks, size), **positions}
 
     def generate(self, networks: NetworkSet, given: Inputs) -> Generated:
         """Translate images of both domains to Y; return the translations of X, and the losses of their features."""
@@ -127,7 +128,7 @@ class FastCUTObjective(CUTObjective):
     encoder_products = 4  # for G(x), forward and backward, and for x, forward only
 
     def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
-        """Return random positions, and whether to mirror each image, bool [N]."""
+        """Return whether to mirror each image, bool [N], besides the other random numbers."""
         flip = random.shard(random.uniform(FLIP, 1)[:, 0] < 0.5)
         return {**super().make_noise(random, networks, size), FLIP: flip}
 
