@@ -274,7 +274,7 @@ class PerformanceConfig(Section):
 
     @property
     def profile_steps(self) -> Optional[tuple[int, int]]:
-        """(START, END) of `profile`; `None` if there is none, or it makes no sense."""
+        """(START, END) of `profile`; `None` without a profile, or if START is not below END."""
         numbers = PROFILE.fullmatch(self.profile or "")
         start, end = map(int, numbers.groups()) if numbers else (0, 0)
         return (start, end) if start < end else None

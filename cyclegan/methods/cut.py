@@ -78,7 +78,7 @@ class CUTObjective(Objective):
         """Translate images of both domains to Y; return the translations of X, and the losses of their features."""
         G, training, positions = networks.generators["G"], given.training, random_positions(given.noise)
         (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [given.x, given.y], training, to_output=True)
-        fake_y, same_y = given.of_x(fake_y), given.of_y(same_y)
+        fake_y, same_y = given.compose_x(fake_y), given.compose_y(same_y)
         of_fake, of_same = networks.compute_features(G, [fake_y, same_y], training)
         of_fake, of_x, of_same, of_y = (
             embed(networks.heads["G"], each, positions) for each in (of_fake, of_x, of_same, of_y)
@@ -138,13 +138,13 @@ class FastCUTObjective(CUTObjective):
         (keys,) = networks.compute_features(G, [given.x], training)
         of_queries, same_y = positions, given.y
         if given.noise is None or positions is None:
-            same_y = given.of_y(networks.apply(G, given.y, training))
+            same_y = given.compose_y(networks.apply(G, given.y, training))
         else:
             flip = given.noise[FLIP]
             x, mask = (each if each is None else _mirror_images(each, flip) for each in (given.x, given.masks[0]))
             given = given._replace(x=x, masks=(mask, given.masks[1]))
             of_queries = _mirror(positions, [each.shape[2] for each in keys], flip)
-        fake_y = given.of_x(networks.apply(G, given.x, training))
+        fake_y = given.compose_x(networks.apply(G, given.x, training))
         (queries,) = networks.compute_features(G, [fake_y], training)
         heads = networks.heads["G"]
         pair = embed(heads, queries, of_queries), embed(heads, keys, positions)

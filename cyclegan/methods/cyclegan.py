@@ -51,7 +51,7 @@ class CycleGANObjective(Objective):
         return 3 if self.settings.lambda_identity > 0 else 2
 
     def generate(self, networks: NetworkSet, given: Inputs) -> Generated:
-        """Translate there and back, and to the own domain; return the cycle, structural and identity losses."""
+        """Translate to the other domain and back, and to the own domain; return the losses of cycles and identities."""
         G, F, (x, y, *_), training = networks.generators["G"], networks.generators["F"], given, given.training
         if self.settings.lambda_identity > 0 or (self.same_channels and not training):
             fake_y, same_y = networks.apply_to_two(G, x, y, training)
@@ -59,9 +59,10 @@ class CycleGANObjective(Objective):
         else:
             fake_y, fake_x = networks.apply(G, x, training), networks.apply(F, y, training)
             same_x, same_y = x, y
-        fake_y, same_x, fake_x, same_y = given.of_x(fake_y), given.of_x(same_x), given.of_y(fake_x), given.of_y(same_y)
-        cycle_x = given.of_x(networks.apply(F, fake_y, training))
-        cycle_y = given.of_y(networks.apply(G, fake_x, training))
+        fake_y, same_x = given.compose_x(fake_y), given.compose_x(same_x)
+        fake_x, same_y = given.compose_y(fake_x), given.compose_y(same_y)
+        cycle_x = given.compose_x(networks.apply(F, fake_y, training))
+        cycle_y = given.compose_y(networks.apply(G, fake_x, training))
         parts = {**self._losses("loss_G", y, cycle_y, same_y), **self._losses("loss_F", x, cycle_x, same_x)}
         outputs = (cycle_x, cycle_y, same_x, same_y, fake_y, fake_x)
         return Generated(dict(zip(self.outputs, outputs)), parts)

@@ -45,11 +45,12 @@ class DCLGANObjective(CUTObjective):
     encoder_products = 3  # of the translations, forward and backward
 
     def generate(self, networks: NetworkSet, given: Inputs) -> Generated:
-        """Translate there and to the own domain; return the contrastive and identity losses."""
+        """Translate to the other and to the own domain; return the contrastive and identity losses."""
         G, F, (x, y, *_), training = networks.generators["G"], networks.generators["F"], given, given.training
         (_, *of_x, fake_y), (*_, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
         (_, *of_y, fake_x), (*_, same_x) = networks.compute_features(F, [y, x], training, to_output=True)
-        fake_y, same_x, fake_x, same_y = given.of_x(fake_y), given.of_x(same_x), given.of_y(fake_x), given.of_y(same_y)
+        fake_y, same_x = given.compose_x(fake_y), given.compose_x(same_x)
+        fake_x, same_y = given.compose_y(fake_x), given.compose_y(same_y)
         ((_, *of_fake_y),) = networks.compute_features(F, [fake_y], training)
         ((_, *of_fake_x),) = networks.compute_features(G, [fake_x], training)
         positions = random_positions(given.noise)

@@ -82,12 +82,12 @@ class Inputs(NamedTuple):
         """Whether this is a training step."""
         return self.noise is not None
 
-    def of_x(self, output: tf.Tensor) -> tf.Tensor:
-        """Return an output for images of X, with their pixels outside of the mask."""
+    def compose_x(self, output: tf.Tensor) -> tf.Tensor:
+        """Return an output for the images of X inside of their masks, and the images themselves outside."""
         return losses.compose(self.masks[0], output, self.x)
 
-    def of_y(self, output: tf.Tensor) -> tf.Tensor:
-        """Return an output for images of Y, with their pixels outside of the mask."""
+    def compose_y(self, output: tf.Tensor) -> tf.Tensor:
+        """Return an output for the images of Y inside of their masks, and the images themselves outside."""
         return losses.compose(self.masks[1], output, self.y)
 
 
@@ -171,7 +171,7 @@ class Objective(abc.ABC):
         """Run the generators' part of a step, up to the fakes."""
 
     def reals_and_fakes(self, given: Inputs, generated: Generated) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Return what the discriminator of each pair of adversaries tells apart: its domain's images, translations."""
+        """Return the images of each discriminator's domain, and the translations to it; ordered as `adversaries`."""
         fakes = [generated.images[f"{pair.generator}({pair.source})"] for pair in self.adversaries]
         return [given.y if pair.domain == "Y" else given.x for pair in self.adversaries], fakes
 

@@ -303,7 +303,7 @@ def batch_size_warnings(
 
 
 def learning_rate_warnings(saved: OptimizationConfig, present: OptimizationConfig, epochs_done: int) -> list[str]:
-    """Describe the jump of the learning rate if a run, saved after some epochs, is resumed with other --epochs."""
+    """Return a warning if the learning rate jumps because a run resumes with other --epochs; otherwise nothing."""
     before, now = (each.decay_factor(epochs_done) for each in (saved, present))
     if present.epochs == saved.epochs or math.isclose(before, now, abs_tol=1e-6):
         return []
