@@ -243,7 +243,10 @@ def _help(setting: Setting) -> str:
     for pattern, component in components(name).items():
         summaries.setdefault((component.__doc__ or "").split("\n")[0].rstrip("."), []).append(pattern)
     if name == "preset":
-        text += ". " + "; ".join(f"{preset}: {flags_of(settings)}" for preset, settings in PRESETS.items())
+        defaults = Config.from_settings().settings()
+        for preset, settings in PRESETS.items():
+            changed = {name: value for name, value in settings.items() if value != defaults.get(name)}
+            text += f"; {preset}: {flags_of(changed)}"
     if summaries:
         text += ". " + "; ".join(f"{', '.join(patterns)}: {summary}" for summary, patterns in summaries.items())
     has_default = default is not None and default is not False and default != ""
@@ -251,7 +254,5 @@ def _help(setting: Setting) -> str:
 
 
 def flags_of(settings: Mapping[str, Any]) -> str:
-    """Return the flags that change the defaults to these settings."""
-    defaults = Config.from_settings().settings()
-    changed = {name: value for name, value in settings.items() if value != defaults.get(name)}
-    return " ".join(f"--{name}" if value is True else f"--{name} {value}" for name, value in changed.items())
+    """Return settings as flags, such as "--filters 64 --antialias"."""
+    return " ".join(f"--{name}" if value is True else f"--{name} {value}" for name, value in settings.items())

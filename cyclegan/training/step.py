@@ -75,11 +75,6 @@ class GAN:
         }
         self.metric_names = self.objective.metric_names
 
-    @property
-    def generators_in_use(self) -> list[tf.keras.Model]:
-        """G and, if there is one, F for validation and plots: with EMA weights, if there are any."""
-        return list(self.networks.in_use.generators.values())
-
     def state(self) -> dict[str, tf.Module | tf.keras.Model]:
         """Return everything that evolves, by its name in a checkpoint."""
         return {
@@ -92,10 +87,6 @@ class GAN:
             **{f"pool_{domain.lower()}": pool for domain, pool in self.pools.items()},
             **{f"{name}_ema": network for name, network in self.networks.ema_generators.items()},
         }
-
-    def flops(self, height: int, width: int) -> float:
-        """Return the floating-point operations of a training step for one pair of images, see `Objective.flops`."""
-        return self.objective.flops(self.networks, height, width)
 
 
 class Carry(NamedTuple):

@@ -27,7 +27,7 @@ def test_flops_by_hand(monkeypatch, settings, products):
     }
     count = lambda network, height, width, last=None: 400 if last else work[network]  # noqa: E731
     monkeypatch.setattr("cyclegan.networks.features.count_macs", count)
-    assert gan.flops(4, 5) == 2 * products
+    assert gan.objective.flops(gan.networks, 4, 5) == 2 * products
 
 
 def test_a_loss_without_a_name_is_an_error(monkeypatch, make_images):

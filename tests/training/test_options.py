@@ -62,7 +62,9 @@ def _outcome(options):
         metrics, gradients, carry = train_step(gan, x, y, tf.ones([1]), step, is_pair=is_pair)
         update(gan, gradients, tf.constant(True), carry, step, rates)
     assert np.isfinite([float(value) for value in metrics.values()]).all()
-    trained = flat([*weights(gan), *(weight for network in gan.generators_in_use for weight in network.weights)])
+    trained = flat(
+        [*weights(gan), *(weight for network in gan.networks.in_use.generators.values() for weight in network.weights)]
+    )
     assert np.isfinite(trained).all()
     return trained
 
