@@ -112,7 +112,7 @@ def _normalized(text: str) -> str:
 
 def _is_value(text: str, before: str) -> bool:
     """Return whether an unknown argument is the value of the unknown flag before it."""
-    return before.startswith("-") and "=" not in before and not text.startswith("-")
+    return before.startswith("-") and "=" not in before and not text.startswith("--")
 
 
 def size(text: str) -> tuple[int, int]:

@@ -114,12 +114,14 @@ class ObjectiveConfig(Section):
 
     Attributes:
         directions: Directions of the generators; see `DIRECTIONS`.
+        adversarial_weight: Weight of the generators' adversarial losses.
         compares_features: Whether the objective compares features of images and translations in a ResNet generator.
         compares_images: Whether the first of these features are the images themselves.
         penalizes_gradients: Whether the adversarial loss contains gradients of the discriminators.
     """
 
     directions: ClassVar[tuple[str, ...]]
+    adversarial_weight: ClassVar[float] = 1.0
     compares_features: ClassVar[bool] = False
     compares_images: ClassVar[bool] = True
     penalizes_gradients: ClassVar[bool] = False

@@ -22,6 +22,7 @@ class DCLGANSettings(PairedSettings):
     """Two generators that keep the content of each patch."""
 
     directions: ClassVar[tuple[str, ...]] = ("x2y", "y2x")
+    adversarial_weight: ClassVar[float] = 0.5
     compares_features: ClassVar[bool] = True
     compares_images: ClassVar[bool] = False
 
@@ -39,7 +40,6 @@ class DCLGANObjective(CUTObjective):
     """
 
     Settings: ClassVar[type[ObjectiveConfig]] = DCLGANSettings
-    adversarial_weight = 0.5
     parts = ("nce", "identity")
     outputs = (*SAMES, *TRANSLATIONS)
     encoder_products = 3  # of the translations, forward and backward

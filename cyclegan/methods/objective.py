@@ -11,7 +11,7 @@ from cyclegan.config.fields import WARN, flag
 from cyclegan.config.sections import ObjectiveConfig
 from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
-from cyclegan.methods.diffaugment import RANDOM_NUMBERS, diffaugment
+from cyclegan.methods.diffaugment import RANDOM_NUMBERS
 from cyclegan.methods.randomness import AUGMENTATION, INTERPOLATION, POOL, Noise, StepRandomness
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ CHANGES = tuple(name for name in COMPARISONS if name.startswith("change/"))
 # Norms of a replica's gradients, which are finite only if all gradients are.
 GRADIENTS = ("gradients of the generators", "gradients of the discriminators")
 LOSS_SCALE = "loss_scale"  # with float16 only
-FLOAT16_PENALTY_SCALE = 2.0**10  # factor on the gradients inside of a penalty, which are too small for float16
 SAMPLES = "samples"  # share of the batch that is samples, not padding
 
 # Behaviour of a loss in a training that works, by the last part of its name; TensorBoard shows it beside the curve.
@@ -117,14 +116,12 @@ class Objective(abc.ABC):
         settings: Its settings, joined with the adversarial loss of `losses.ADVERSARIAL_LOSSES`, which has the methods
             `generator_loss` and `discriminator_loss`.
         adversaries: Each `generator`, "G" or "F", with the `domain` that it translates to, "Y" or "X".
-        adversarial_weight: Weight of the generators' adversarial losses.
         outputs: Names of the images that `generate` returns.
         encoder_products: Passes of each generator that only compute features, in forward passes, for `flops`.
         metric_names: Names of all losses and other metrics of "train" and "test", for the log.
     """
 
     Settings: ClassVar[type[ObjectiveConfig]]
-    adversarial_weight: ClassVar[float] = 1.0
     outputs: ClassVar[tuple[str, ...]] = (*CYCLES, *SAMES, *TRANSLATIONS)
     encoder_products: ClassVar[int] = 0
     settings: Any  # an instance of a subclass of `Settings`, see `config.config.section_classes`
@@ -133,7 +130,6 @@ class Objective(abc.ABC):
         self.settings = config.objective
         self.adversaries = config.objective.adversaries
         self.same_channels = config.data.same_channels
-        self._penalty_scale = FLOAT16_PENALTY_SCALE if config.performance.precision == "float16" else 1.0
         decay = ["weight_decay"] if config.optimization.weight_decay else []
         paired = ["paired"] if config.uses_pairs else []
         penalty = ["penalty"] if self.settings.has_penalty else []
@@ -169,67 +165,6 @@ class Objective(abc.ABC):
     @abc.abstractmethod
     def generate(self, networks: NetworkSet, given: Inputs) -> Generated:
         """Run the generators' part of a step, up to the fakes."""
-
-    def reals_and_fakes(self, given: Inputs, generated: Generated) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Return the images of each discriminator's domain, and the translations to it; ordered as `adversaries`."""
-        fakes = [generated.images[f"{pair.generator}({pair.source})"] for pair in self.adversaries]
-        return [given.y if pair.domain == "Y" else given.x for pair in self.adversaries], fakes
-
-    def adversarial_losses(
-        self,
-        networks: NetworkSet,
-        reals: Sequence[tf.Tensor],
-        fakes: Sequence[tf.Tensor],
-        noise: Noise | None = None,
-        shown: Sequence[tf.Tensor] | None = None,
-    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        """Return the adversarial losses of the generators, and the losses of the discriminators with their penalties.
-
-        Without noise, as in validation, there are neither augmentations nor penalties. The discriminators learn from
-        the translations `shown`, by default from the fakes themselves.
-        """
-        settings, pairs, training = self.settings, self.adversaries, noise is not None
-        share, of_generators, of_discriminators = self.adversarial_weight, {}, {}
-
-        def augment(images: tf.Tensor, number: int) -> tf.Tensor:
-            random = (noise or {}).get(AUGMENTATION + number)
-            return images if random is None else diffaugment(images, settings.augmentations, random)
-
-        for i, pair in enumerate(pairs):
-            discriminator = networks.discriminators[f"D_{pair.domain}"]
-            real, fake = augment(reals[i], i), augment(fakes[i], len(pairs) + i)
-            seen = augment(shown[i], len(pairs) + i) if shown else fake
-            real_logits, seen_logits = networks.apply_to_two(discriminator, real, seen, training)
-            # Without a pool, both losses share the logits of the fakes.
-            fake_logits = discriminator(fake, training=training) if shown else seen_logits
-            loss = settings.generator_loss(fake_logits)
-            of_generators[f"loss_{pair.generator}/loss"] = loss if share == 1.0 else share * loss
-            of_discriminators[f"loss_{pair.domain}/loss"] = settings.discriminator_loss(real_logits, seen_logits)
-            if noise is not None and settings.has_penalty:
-                penalty = self._penalty(discriminator, real, seen, noise.get(INTERPOLATION + i))
-                of_discriminators[f"loss_{pair.domain}/penalty"] = penalty
-        return of_generators, of_discriminators
-
-    def _penalty(
-        self, discriminator: losses.Discriminator, real: tf.Tensor, fake: tf.Tensor, position: tf.Tensor | None
-    ) -> tf.Tensor:
-        """Return the gradient penalty, [N]; `position` [N, 1] is only for WGAN-GP."""
-        settings, terms = self.settings, []
-        if position is not None:
-            penalty = losses.gradient_penalty(discriminator, real, fake, position[:, 0], self._penalty_scale)
-            terms.append(0.5 * settings.lambda_gp * penalty)
-        if settings.r1:
-            terms.append(0.5 * settings.r1 * losses.squared_gradient_norm(discriminator, real, self._penalty_scale))
-        return tf.add_n(terms)
-
-    def paired_losses(
-        self, reals: Sequence[tf.Tensor], fakes: Sequence[tf.Tensor], is_pair: tf.Tensor, masks: Masks
-    ) -> dict[str, tf.Tensor]:
-        """Return the mean absolute error of each generator, 0 where the images are not a pair. [N] each."""
-        factor = self.settings.lambda_paired * is_pair
-        reals = [losses.compose(*each) for each in zip(masks, reals, fakes)]  # no error outside of the masks
-        pairs = zip(self.adversaries, reals, fakes)
-        return {f"loss_{pair.generator}/paired": factor * losses.mae(real, fake) for pair, real, fake in pairs}
 
     def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
         """Return the random numbers of a training step on images of size (height, width), except for dropout."""

@@ -16,20 +16,15 @@ from cyclegan.config.sections import OptimizationConfig
 from cyclegan.distribution.train_function import Outcome, Scalars, all_finite, make_train_function, reduce_dict
 from cyclegan.images.value_range import to_float
 from cyclegan.methods import OBJECTIVES, losses
-from cyclegan.methods.objective import (
-    COMPARISONS,
-    GRADIENTS,
-    LOSS_SCALE,
-    NO_MASKS,
-    SAMPLES,
-    Inputs,
-)
+from cyclegan.methods.objective import COMPARISONS, GRADIENTS, LOSS_SCALE, NO_MASKS, SAMPLES, Generated, Inputs
 from cyclegan.methods.randomness import POOL, Noise, StepRandomness
 from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training.image_pool import ImagePool, PoolUpdate
 from cyclegan.training.optimizers import LossScale, pack, update_ema
 
 Batch = Sequence[tf.Tensor]  # x, y, weight and, if training uses them, is_pair and both masks; see `train_step`
+
+FLOAT16_PENALTY_SCALE = 2.0**10  # factor on the gradients inside of a penalty, which are too small for float16
 
 Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]  # of the generators and of the discriminators, see `pack`
 
@@ -128,7 +123,7 @@ def train_step(  # noqa: PLR0913  a batch has up to six parts
         and, with float16, `LOSS_SCALE`. `GRADIENTS` are the norms of this replica's gradients. The gradients are
         multiplied by the loss scale.
     """
-    networks, random = gan.networks, _randomness(gan, step, x.shape[0])
+    networks, settings, random = gan.networks, gan.objective.settings, _randomness(gan, step, x.shape[0])
     if noise is None:
         noise = gan.objective.make_noise(random, networks, gan.image_shape)
     given = _inputs(x, y, masks, noise, progress)
@@ -139,17 +134,20 @@ def train_step(  # noqa: PLR0913  a batch has up to six parts
     with tf.GradientTape() as generator_tape:
         with random.dropout():
             generated = gan.objective.generate(networks, given)
-        reals, fakes = gan.objective.reals_and_fakes(given, generated)
+        reals, fakes = _reals_and_fakes(gan, given, generated)
         terms = {**generated.losses, **_weight_decay(gan, networks.generators, networks.heads)}
         if is_pair is not None:
-            terms.update(gan.objective.paired_losses(reals, fakes, is_pair, given.masks))
+            terms.update(losses.paired_losses(settings, reals, fakes, is_pair, given.masks))
         direct = _means(gan, terms, weight)
 
     # The discriminators see the fakes, and learn from the images that the pools show instead.
     shown, pool_updates = _query_pools(gan, fakes, weight, noise)
     with tf.GradientTape(persistent=True) as discriminator_tape:
         discriminator_tape.watch(fakes)
-        terms, of_discriminators = gan.objective.adversarial_losses(networks, reals, fakes, noise, shown)
+        penalty_scale = FLOAT16_PENALTY_SCALE if gan.uses_loss_scale else 1.0
+        terms, of_discriminators = losses.adversarial_losses(
+            settings, networks, reals, fakes, noise, shown, penalty_scale
+        )
         adversarial = _means(gan, terms, weight)
         terms = {**of_discriminators, **_weight_decay(gan, networks.discriminators)}
         of_discriminators = _means(gan, terms, weight)
@@ -226,8 +224,8 @@ def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, *masks: t
     """Return the metrics of one replica's shard, with the generators in use; arguments as for `train_step`."""
     given = _inputs(x, y, masks)
     generated = gan.objective.generate(gan.networks.in_use, given)
-    reals_and_fakes = gan.objective.reals_and_fakes(given, generated)
-    of_generators, of_discriminators = gan.objective.adversarial_losses(gan.networks, *reals_and_fakes)
+    reals, fakes = _reals_and_fakes(gan, given, generated)
+    of_generators, of_discriminators = losses.adversarial_losses(gan.objective.settings, gan.networks, reals, fakes)
     terms = {**generated.losses, **of_generators, **of_discriminators}
     metrics = _collect(gan, _means(gan, terms, weight), weight, "test")
     for name in gan.objective.test_names:
@@ -291,6 +289,13 @@ def _inputs(
     x, y = (to_float(tf.convert_to_tensor(images)) for images in (x, y))
     inside = (tf.cast(masks[0], tf.bool), tf.cast(masks[1], tf.bool)) if masks else NO_MASKS
     return Inputs(x, y, noise, progress, inside)
+
+
+def _reals_and_fakes(gan: GAN, given: Inputs, generated: Generated) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Return the images of each discriminator's domain, and the translations to it."""
+    pairs = gan.objective.adversaries
+    fakes = [generated.images[f"{pair.generator}({pair.source})"] for pair in pairs]
+    return [given.y if pair.domain == "Y" else given.x for pair in pairs], fakes
 
 
 def _randomness(gan: GAN, step: tf.Tensor | int, shard_size: int) -> StepRandomness:
