@@ -62,6 +62,7 @@ REFERENCE_FLAGS = {
     **{"save_epoch_freq": "--checkpoint_every", "save_latest_freq": "--checkpoint_minutes"},
     **{"print_freq": "--log_every", "display_freq": "--plot_every", "epoch": "--checkpoint"},
     **dict.fromkeys(("serial_batches", "num_threads", "dataset_mode", "display_id"), "not needed"),
+    "direction": "both directions are trained",
 }
 WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
 NEGATIVE_RANGE = re.compile(r"-[\d.].*[:e]")  # LO:HI with a negative LO; also -1e9
