@@ -11,7 +11,7 @@ cmp -s requirements-docs.txt "$venv/.installed" \
     && cp requirements-docs.txt "$venv/.installed"; }
 rm -rf build/pages
 mkdir -p build/pages/runs
-cp -r docs *.md LICENSE build/pages  # in the folders of the clone, so that the links between them hold
+cp -r docs *.md LICENSE CITATION.cff build/pages  # in the folders of the clone, so that the links between them hold
 cp runs/README.md build/pages/runs
 export NO_MKDOCS_2_WARNING=1
 "$venv/bin/mkdocs" build --strict 2> >(grep -v "^INFO" >&2)
