@@ -6,9 +6,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv-docs}
 [ -e "$venv" ] || "${PYTHON:-python3}" -m venv "$venv"
-cmp -s requirements-docs.txt "$venv/.installed" \
-  || { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt \
-    && cp requirements-docs.txt "$venv/.installed"; }
+if ! cmp -s requirements-docs.txt "$venv/.installed"; then
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements-docs.txt
+  cp requirements-docs.txt "$venv/.installed"
+fi
 rm -rf build/pages
 mkdir -p build/pages/runs
 cp -r docs *.md LICENSE CITATION.cff build/pages  # in the folders of the clone, so that the links between them hold
