@@ -14,7 +14,7 @@ from cyclegan.training.callbacks import find_collapse, find_silent_failures
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FLAGS_OF_OTHER_PROGRAMS = {
     *("--logdir", "--load_fast", "--index-url", "--upgrade", "--all"),  # TensorBoard, pip, tests/conftest.py
-    *("--build-arg", "--gpus", "--rm"),  # docker
+    *("--build-arg", "--gpus", "--rm", "--user"),  # docker
     *("--cpus-per-task", "--gpus-per-node", "--job-name", "--nodes", "--ntasks-per-node", "--time"),  # Slurm
     *("--kill-on-bad-exit", "--open-mode", "--output", "--requeue", "--signal", "--wait"),
     *("--map-root-user", "--net"),  # unshare
