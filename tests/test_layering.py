@@ -20,9 +20,9 @@ MAY_IMPORT = {
     "methods": {"lazy_tensorflow", "config", "networks"},
     "run": {"errors", "whole_file", "terminal", "config", "distribution"},
     "inspection": {"errors", "terminal", "config", "images", "data", "run"},
-    "inference": {"errors", "config", "images", "distribution", "data", "networks", "run"},
+    "inference": {"errors", "terminal", "config", "images", "distribution", "data", "networks", "run"},
     "interop": {"errors"},
-    "evaluation": {"errors", "config", "images", "data", "run", "inference", "interop"},
+    "evaluation": {"errors", "terminal", "config", "images", "data", "run", "inference", "interop"},
     "training": {
         *("errors", "lazy_tensorflow", "terminal", "config", "images", "distribution", "data", "networks", "methods"),
         *("run", "inspection", "evaluation"),

@@ -8,12 +8,10 @@ import dataclasses
 import functools
 import os
 import pathlib
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 
 import numpy as np
 import psutil
-import tqdm
 
 from cyclegan import terminal
 from cyclegan.config.data import ValueRange
@@ -174,9 +172,7 @@ def for_each_image(
             reasons.append(str(error))
 
     items = [(split, index) for split, part in sources.items() for index in range(len(part))]
-    delay = 0 if sys.stderr.isatty() else terminal.LOG_SECONDS  # a log shows slow passes only
-    times = {"delay": delay, "mininterval": max(0.1, delay)}
-    bar = tqdm.tqdm(desc=title, total=len(items), unit=" images", disable=not bars, leave=False, **times)
+    bar = terminal.progress_bar(bars, desc=title, total=len(items), unit=" images", leave=False)
     threads = min(32, available_cores() + 4)  # Python's default, for the cores of this process
     with bar, concurrent.futures.ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(call, *zip(*items)):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
+from cyclegan import terminal
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import sources
 from cyclegan.errors import TrainingError, UserError
@@ -167,8 +167,8 @@ class Evaluator:
         Batches are full, so that networks are traced once.
         """
         found: dict[str, list[np.ndarray]] = collections.defaultdict(list)
-        hidden = not (self._bars and title) or None  # None shows bars on a terminal only
-        with tqdm.tqdm(total=len(images), desc=title, unit=" images", disable=hidden, leave=False) as bar:
+        visible = bool(self._bars and title)
+        with terminal.progress_bar(visible, total=len(images), desc=title, unit=" images", leave=False) as bar:
             for start in range(0, len(images), self._batch_size):
                 indices = range(start, min(start + self._batch_size, len(images)))
                 for name, values in measure(tf.constant(to_float(self._crops(images, indices))), indices).items():
