@@ -29,11 +29,11 @@ CHECKPOINT = re.compile(r"(epoch_\d+(_pair_\d+)?(_test_\d+)?|best-x2y|best-y2x)-
 EVENTS = "events.out.tfevents.*"
 # Paths that a run writes, without `.lock`, relative to its folder.
 WRITTEN = re.compile(
-    r"metrics\.jsonl|(config\.json|index\.html|trackers\.json)(\.partial)?|((test|steps)/)?events\.out\.tfevents\..*"
-    r"|plugins/profile|samples/(inputs|epoch_\d+(\.png)?(\.partial)?)"
+    r"metrics\.jsonl|(config\.json|index\.html|trackers\.json)(\.partial)?|((train|test|steps)/)?events\.out\.tfevents\..*"
+    r"|plugins/profile|samples/(inputs|now|epoch_\d+(\.png)?(\.partial)?)"
     rf"|checkpoints/(partial|{CHECKPOINT.pattern})"
 )
-FOLDERS = ("test", "steps", "plugins", "samples", "checkpoints")
+FOLDERS = ("train", "test", "steps", "plugins", "samples", "checkpoints")
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # errors of file systems that have no locks
 
 
@@ -94,6 +94,7 @@ class RunDirectory:
         config: Configuration of this start.
         saved_config: Configuration of the run so far; `None` if there is no checkpoint to resume from.
         warnings: Descriptions of what changes in this run from here on.
+        changes: The settings among these, such as "lr 0.1 -> 0.2", and the number of epochs.
 
     Raises:
         UserError: The folder cannot be written, or another process trains there, or this command cannot resume its run:
@@ -105,6 +106,7 @@ class RunDirectory:
         self.config = config
         self.saved_config: Config | None = None
         self.warnings: list[str] = []
+        self.changes: list[str] = []
         self._stack = dict(stack)
         self._writes = writes
         self._imported = False
@@ -170,7 +172,10 @@ class RunDirectory:
             changed_settings(self.saved_config, self.config, FIXED),
             f"the values of its start: repeat its flags, or add --config {self.path}/config.json",
         )
-        self.warnings = [f"{change} from here on" for change in changed_settings(self.saved_config, self.config, WARN)]
+        self.changes = changed_settings(self.saved_config, self.config, WARN)
+        self.warnings = [f"{change} from here on" for change in self.changes]
+        before, now = (each.optimization.epochs for each in (self.saved_config, self.config))
+        self.changes += [f"epochs {before} -> {now}"] * (before != now)
 
     def _refuse_lost_checkpoints(self, found: Mapping[str, Any]) -> None:
         """Raise `UserError` if the run had a checkpoint, so that it does not start from random weights."""
