@@ -162,8 +162,8 @@ def test_a_folder_of_something_else_is_refused(run_folder, config, clear):
 
 
 def test_clearing_removes_only_what_a_run_writes(run_folder):
-    events = [f"{folder}events.out.tfevents.1" for folder in ("", "test/", "steps/")]
-    samples = ["samples/epoch_010.png", "samples/epoch_010/frames.json", "samples/inputs/x_1.png"]
+    events = [f"{folder}events.out.tfevents.1" for folder in ("", "train/", "test/", "steps/")]
+    samples = ["samples/epoch_010.png", "samples/epoch_010/frames.json", "samples/inputs/x_1.png", "samples/now/x"]
     saved = [f"checkpoints/{name}/state.index" for name in ("epoch_0001-1", "best-x2y-1", "partial")]
     own = ["metrics.jsonl", "index.html", "index.html.partial", "trackers.json", "plugins/profile/1/host.xplane.pb"]
     mine = ["notes.txt", "samples/holiday.png", "test/precious.txt", "wandb/run-1.wandb", "checkpoints/epochs.txt"]
