@@ -94,7 +94,7 @@ class RunDirectory:
         config: Configuration of this start.
         saved_config: Configuration of the run so far; `None` if there is no checkpoint to resume from.
         warnings: Descriptions of what changes in this run from here on.
-        changes: The settings among these, such as "lr 0.1 -> 0.2", and the number of epochs.
+        changes: The settings among these, such as "lr 0.1 -> 0.2".
 
     Raises:
         UserError: The folder cannot be written, or another process trains there, or this command cannot resume its run:
@@ -174,8 +174,6 @@ class RunDirectory:
         )
         self.changes = changed_settings(self.saved_config, self.config, WARN)
         self.warnings = [f"{change} from here on" for change in self.changes]
-        before, now = (each.optimization.epochs for each in (self.saved_config, self.config))
-        self.changes += [f"epochs {before} -> {now}"] * (before != now)
 
     def _refuse_lost_checkpoints(self, found: Mapping[str, Any]) -> None:
         """Raise `UserError` if the run had a checkpoint, so that it does not start from random weights."""
