@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+import tqdm
 import tensorflow as tf
 import tifffile
 from PIL import Image
@@ -326,11 +327,11 @@ def test_ctrl_c(model, tmp_path, monkeypatch, calls):
         formats.write(tmp_path / "in" / f"{number:02d}.png", DecodedImage(images(16, 16 + 4 * (number % 2), 3)))
     monkeypatch.setattr(file_translator, "available_cores", lambda: 1)
 
-    class Bar(file_translator.tqdm.tqdm):
+    class Bar(tqdm.tqdm):
         def update(self, n=1):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(file_translator.tqdm, "tqdm", Bar)
+    monkeypatch.setattr(file_translator.terminal, "progress_bar", lambda *_, **__: Bar(disable=True))
     calls.check = lambda batch: time.sleep(0.05)
     with pytest.raises(KeyboardInterrupt):
         translate([model], tmp_path / "in", tmp_path / "out")
