@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 import pytest
-import tqdm
 import tensorflow as tf
 import tifffile
+import tqdm
 from PIL import Image
 
 import cyclegan
