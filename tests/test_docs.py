@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from cyclegan.config.command_line import REFERENCE_FLAGS
 from cyclegan.config.config import all_settings
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -69,3 +70,12 @@ def test_each_flag_of_the_method_is_documented() -> None:
         if setting.section in PAGE_OF_SECTION:
             page = ROOT / "docs" / PAGE_OF_SECTION[setting.section]
             assert re.search(rf"`--{name}\b", page.read_text(encoding="utf-8")), name
+
+
+def test_the_command_line_answers_the_flags_of_the_reference_as_the_docs_do() -> None:
+    text = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    table = text[text.index("## Flags of pytorch-CycleGAN-and-pix2pix") :]
+    for name, meant in REFERENCE_FLAGS.items():
+        row = next(line for line in table.splitlines() if re.search(rf"`{name}\b", line))
+        assert all(flag in row for flag in re.findall(r"--\w+", meant)), name
+        assert name not in all_settings() and set(re.findall(r"--(\w+)", meant)) <= {*all_settings(), "checkpoint"}

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cyclegan import terminal
-from cyclegan.config import Config, serialization
-from cyclegan.config.command_line import parse_args, parse_flags, parse_with_networks, settings_below
+from cyclegan.config import Config, command_line, serialization
 from cyclegan.errors import UserError
 from cyclegan.run.trackers import check_packages
 
@@ -66,19 +65,20 @@ def configure(argv: Sequence[str] | None) -> tuple[Config, Mapping[str, TorchNet
     Raises:
         UserError: A value cannot work, or flags contradict the networks of --init_from, or these cannot be read.
     """
-    typed = parse_flags(argv)
-    given = {**settings_below(typed), **typed}
+    typed = command_line.parse_flags(argv)
+    given = {**command_line.settings_below(typed), **typed}
     from cyclegan.run.run_directory import saved_checkpoints, split_checkpoint
 
     folder = {name: given[name] for name in ("dataset", "output_dir") if name in given}
     own = pathlib.Path(Config.from_settings(**folder).run.output_dir)
     resumes = saved_checkpoints(own / "checkpoints") and not given.get("clear_output_dir")
-    so_far: dict[str, Any] = {}
+    so_far: dict[str, tuple[Any, str]] = {}
     if resumes and "epochs" not in given:
         with contextlib.suppress(UserError):  # `RunDirectory` reports a damaged file
-            so_far["epochs"] = serialization.load(own / "config.json").config.optimization.epochs
+            saved = serialization.load(own / "config.json").config
+            so_far["epochs"] = saved.optimization.epochs, os.fspath(own)
     if not given.get("init_from"):
-        return parse_args(argv, **so_far), {}
+        return command_line.configure(typed, so_far), {}
     from cyclegan.cli.import_torch import networks_of
     from cyclegan.interop.torch_networks import combined_settings, find_files, read_networks
 
@@ -93,7 +93,7 @@ def configure(argv: Sequence[str] | None) -> tuple[Config, Mapping[str, TorchNet
     else:
         weights = read_networks(find_files(given["init_from"]))
         settings, names = combined_settings(weights), list(weights)
-    config = parse_with_networks(argv, {**settings, **{name: (so_far[name], os.fspath(own)) for name in so_far}})
+    config = command_line.configure(typed, {**settings, **so_far})
     needed = networks_of(config)
     if "discriminator_warmup" not in typed and resumes:
         config = config.replace(discriminator_warmup=saved.optimization.discriminator_warmup)

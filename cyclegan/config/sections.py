@@ -102,6 +102,11 @@ class AdversarialPair(NamedTuple):
     generator: str
     domain: str
 
+    @property
+    def source(self) -> str:
+        """The domain that the generator translates from."""
+        return "X" if self.domain == "Y" else "Y"
+
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig(Section):
@@ -109,12 +114,14 @@ class ObjectiveConfig(Section):
 
     Attributes:
         directions: Directions of the generators; see `DIRECTIONS`.
+        adversarial_weight: Weight of the generators' adversarial losses.
         compares_features: Whether the objective compares features of images and translations in a ResNet generator.
         compares_images: Whether the first of these features are the images themselves.
         penalizes_gradients: Whether the adversarial loss contains gradients of the discriminators.
     """
 
     directions: ClassVar[tuple[str, ...]]
+    adversarial_weight: ClassVar[float] = 1.0
     compares_features: ClassVar[bool] = False
     compares_images: ClassVar[bool] = True
     penalizes_gradients: ClassVar[bool] = False
@@ -269,7 +276,7 @@ class PerformanceConfig(Section):
 
     @property
     def profile_steps(self) -> Optional[tuple[int, int]]:
-        """(START, END) of `profile`; `None` if there is none, or it makes no sense."""
+        """(START, END) of `profile`; `None` without a profile, or if START is not below END."""
         numbers = PROFILE.fullmatch(self.profile or "")
         start, end = map(int, numbers.groups()) if numbers else (0, 0)
         return (start, end) if start < end else None
