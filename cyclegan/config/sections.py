@@ -330,10 +330,10 @@ class RunConfig(Section):
     log_every: int = flag(100, FREE, least=1)
     """training steps between logged losses within an epoch"""
     wandb: Optional[str] = flag(None, FREE, metavar="PROJECT")
-    """project, or ENTITY/PROJECT, of Weights & Biases that also gets metrics, sample images and settings; needs: pip
-    install wandb (default: none)"""
+    """project, or ENTITY/PROJECT, of Weights & Biases that also gets metrics, sample images and settings; needs the
+    package wandb (default: none)"""
     mlflow: Optional[str] = flag(None, FREE, metavar="URI")
-    """MLflow server or store that also gets metrics, sample images and settings; needs: pip install mlflow, or
+    """MLflow server or store that also gets metrics, sample images and settings; needs the package mlflow, or
     mlflow-skinny for a server (default: none)"""
     keep: int = flag(3, FREE, least=1)
     """number of checkpoints to keep, the newest ones"""
