@@ -42,8 +42,8 @@ class DataConfig(Section):
     """cycle_gan/NAME of TensorFlow Datasets (horse2zebra, monet2photo, ...); a folder with trainA, trainB and
     optionally testA, testB; or stripes or scenes, the embedded datasets"""
     data_dir: Optional[str] = flag(on_resume=FREE, type=os.path.expanduser)
-    """folder of prepared TensorFlow Datasets; without effect on a folder, stripes and scenes (default:
-    ~/tensorflow_datasets)"""
+    """folder of prepared TensorFlow Datasets; without effect on a folder, stripes and scenes (default: the environment
+    variable TFDS_DATA_DIR, else ~/tensorflow_datasets)"""
     image_size: int = flag(256, least=MIN_SIDE, unit="pixels")
     """side of the networks' input in pixels, a multiple of 4; its height if --image_width is given (default: 256;
     stripes, scenes: 64)"""
@@ -110,6 +110,16 @@ class DataConfig(Section):
     def is_tfds(self) -> bool:
         """Whether TensorFlow Datasets has to prepare the dataset on disk before it is read."""
         return self.dataset.startswith("cycle_gan/")
+
+    @property
+    def folder(self) -> Optional[pathlib.Path]:
+        """Folder of the images; `None` if the dataset is embedded or of TensorFlow Datasets."""
+        return None if self.is_embedded or self.is_tfds else pathlib.Path(self.dataset).expanduser()
+
+    @property
+    def tfds_folder(self) -> pathlib.Path:
+        """Folder of prepared TensorFlow Datasets."""
+        return pathlib.Path(self.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
 
     @property
     def has_pairs(self) -> bool:

@@ -168,28 +168,17 @@ def _find(
 
         builder = tfds_source.cycle_gan_builder(data.dataset, data.data_dir)
         return *tfds_source.read(builder, splits, data.max_dataset_size, bars), ()
-    folder = pathlib.Path(data.dataset).expanduser()
-    if folder.is_file():
-        raise UserError(f"--dataset {data.dataset}: a file; expected a folder with trainA and trainB")
+    folder = data.folder
     if not folder.is_dir():
         from cyclegan.data import tfds_source
 
         raise UserError(
-            f"--dataset {data.dataset}: no such folder; expected a folder with trainA and trainB, stripes, scenes, or"
-            f" cycle_gan/NAME with NAME one of {', '.join(tfds_source.cycle_gan_names())}"
+            f"--dataset {data.dataset}: {folder_source.describe_missing(folder)}; expected a folder with trainA and"
+            f" trainB, stripes, scenes, or cycle_gan/NAME with NAME one of {', '.join(tfds_source.cycle_gan_names())}"
         )
-
-    def list_images(split: str, files: Sequence[Name]) -> list[Name]:
-        channels = _of_domain(split, data.channels_x, data.channels_y)
-        return folder_source.expand(folder, files, channels, data, bars, unreadable)
-
-    found, notes = folder_source.find_splits(folder, splits, list_images, () if unreadable is None else unreadable)
-    images = {split: part[: data.max_dataset_size] for split, part in found.items()}
-    return (
-        {split: [folder_source.below(folder, name) for name in part] for split, part in images.items()},
-        images,
-        notes,
-    )
+    found, notes = folder_source.find_splits(folder, data, splits, bars, unreadable)
+    names = {split: part[: data.max_dataset_size] for split, part in found.items()}
+    return {split: [folder_source.below(folder, name) for name in part] for split, part in names.items()}, names, notes
 
 
 def draw(dataset: str, split: str, index: int, size: int) -> np.ndarray:

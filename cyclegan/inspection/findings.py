@@ -126,15 +126,18 @@ def of_copies(kind: Kind, groups: Sequence[Sequence[int]], splits: np.ndarray) -
     """Return the findings of groups of images that are alike.
 
     There are three findings: groups with images in both domains, groups with images in training and test of a domain,
-    and, as the finding of the given kind, groups in one split. `splits` has the index of the split of each image.
+    and, as the finding of the given kind, groups in one split. `splits` has the index of the split of each image. A
+    domain with one training image may have the same one for validation.
     """
+    counts = [np.count_nonzero(splits == split) for split in range(2)]
     found: dict[Kind, list[Sequence[int]]] = {BOTH_DOMAINS: [], TRAINING_AND_TEST: [], kind: []}
     for group in groups:
         by_split = [[index for index in group if splits[index] == split] for split in range(4)]
         domains = [by_split[0] + by_split[2], by_split[1] + by_split[3]]
         if all(domains):
             found[BOTH_DOMAINS].append(group)
-        found[TRAINING_AND_TEST] += [sorted(part) for part, *both in zip(domains, by_split, by_split[2:]) if all(both)]
+        for part, count, *both in zip(domains, counts, by_split, by_split[2:]):
+            found[TRAINING_AND_TEST] += [sorted(part)] if all(both) and count > 1 else []
         found[kind] += [part for part in by_split if len(part) > 1]
     return [Finding(kind, part) for kind, part in found.items()]
 

@@ -14,7 +14,6 @@ from PIL import Image
 
 from cyclegan.config.data import DataConfig, ValueRange
 from cyclegan.data import folder_source, loading
-from cyclegan.data.folder_source import Name
 from cyclegan.data.sources import SPLITS
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
 from cyclegan.errors import UserError, printable
@@ -82,13 +81,9 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     """
     folder = pathlib.Path(folder).expanduser()
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; expected a folder with trainA and trainB")
+        raise UserError(f"{folder}: {folder_source.describe_missing(folder)}; expected a folder with trainA and trainB")
 
-    def list_images(split: str, files: Sequence[Name]) -> list[Name]:
-        domain_channels = data.channels_y if split.endswith("B") else data.channels_x
-        return folder_source.expand(folder, files, domain_channels, data, bars, unreadable=[])
-
-    found, notes = folder_source.find_splits(folder, SPLITS, list_images)
+    found, notes = folder_source.find_splits(folder, data, SPLITS, bars, unreadable=[])
     paths = {split: [folder_source.below(folder, name) for name in part] for split, part in found.items()}
     data, measured = measure_ranges(data, paths, bars, skip_unreadable=True)
     channels, value_ranges = (data.channels_x, data.channels_y), (data.value_range("X"), data.value_range("Y"))
