@@ -116,6 +116,11 @@ class DataConfig(Section):
         """Folder of the images; `None` if the dataset is embedded or of TensorFlow Datasets."""
         return None if self.is_embedded or self.is_tfds else pathlib.Path(self.dataset).expanduser()
 
+    def is_inside(self, path: str | os.PathLike[str]) -> bool:
+        """Return whether a path is the folder of the images or lies in it."""
+        whole = pathlib.Path(path).expanduser().resolve()
+        return self.folder is not None and self.folder.resolve() in (whole, *whole.parents)
+
     @property
     def tfds_folder(self) -> pathlib.Path:
         """Folder of prepared TensorFlow Datasets."""

@@ -166,7 +166,7 @@ def _find(
     if data.is_tfds:
         from cyclegan.data import tfds_source  # slow to import
 
-        builder = tfds_source.cycle_gan_builder(data.dataset, data.data_dir)
+        builder = tfds_source.cycle_gan_builder(data.dataset, data.tfds_folder)
         return *tfds_source.read(builder, splits, data.max_dataset_size, bars), ()
     folder = data.folder
     if not folder.is_dir():
@@ -324,8 +324,8 @@ def comparison_images(
 
 def _held_out(data: DataConfig, split: str) -> Sequence[Source]:
     """Return the first held-out images of a folder or a prepared dataset; none if it is gone."""
-    prepared_in = pathlib.Path(data.data_dir or "~/tensorflow_datasets").expanduser() / data.dataset
-    if not data.is_embedded and (not data.is_tfds or any(prepared_in.glob("*/dataset_info.json"))):
+    is_prepared = data.is_tfds and any((data.tfds_folder / data.dataset).glob("*/dataset_info.json"))
+    if data.folder or is_prepared:
         with contextlib.suppress(UserError):
             return _find(dataclasses.replace(data, max_dataset_size=COMPARED), [split], bars=False)[0][split]
     return ()
