@@ -58,16 +58,23 @@ class Domains:
     def fingerprint(self) -> dict[str, str]:
         """Return texts that identify the dataset, whatever its folder is; see `RunDirectory.check_data`."""
         counts, lengths = {}, {}
-        images = (self.train_x, self.train_y, self.test_x, self.test_y)
-        masks = [part and part.masks for part in images]
-        for split, part in zip((*SPLITS, *(f"masks of {split}" for split in SPLITS)), (*images, *masks)):
-            if part is not None:
-                names = "\0".join(part.names).encode(errors="surrogateescape")
-                counts[split] = f"{len(part)} images ({zlib.crc32(names):08x})"
-                sizes = part.facts["length"]
-                checksum = zlib.crc32(sizes.astype("<i8").tobytes())
-                lengths[f"{split} bytes"] = f"{sizes.sum()} bytes ({checksum:08x})"
+        for split, part in self._parts().items():
+            names = "\0".join(part.names).encode(errors="surrogateescape")
+            counts[split] = f"{len(part)} images ({zlib.crc32(names):08x})"
+            sizes = part.facts["length"]
+            checksum = zlib.crc32(sizes.astype("<i8").tobytes())
+            lengths[f"{split} bytes"] = f"{sizes.sum()} bytes ({checksum:08x})"
         return {**counts, **lengths}
+
+    def samples(self) -> dict[str, int]:
+        """Return checksums of samples of the files, which tell other content of the same length."""
+        parts = self._parts().items()
+        return {f"content of {split}": zlib.crc32(part.facts["sample"].tobytes()) for split, part in parts}
+
+    def _parts(self) -> dict[str, ImageFiles]:
+        images = dict(zip(SPLITS, (self.train_x, self.train_y, self.test_x, self.test_y)))
+        masks = {f"masks of {split}": part and part.masks for split, part in images.items()}
+        return {name: part for name, part in {**images, **masks}.items() if part is not None}
 
 
 def load_domains(

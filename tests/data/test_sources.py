@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from cyclegan.config import Config
 from cyclegan.data import loading, sources
@@ -177,6 +178,19 @@ def test_the_fingerprint_tells_names_and_lengths_but_not_the_folder(folder, tmp_
     (folder / "trainA" / "00.png").rename(folder / "trainA" / "000.png")
     renamed = load(folder).fingerprint()
     assert [part for part in renamed if renamed[part] != after[part]] == ["trainA"]
+
+
+@pytest.mark.parametrize("ending", ["bmp", "tif", "png"])
+def test_workers_notice_other_pixels_in_files_of_the_same_length(folder, ending):
+    """A run that is resumed accepts them: an image may have been repaired."""
+    values = np.random.default_rng(0).integers(0, 256, (150, 150, 3)).astype(np.uint8)
+    found = []
+    for pixels in (values, np.roll(values, 1, axis=1), values):
+        Image.fromarray(pixels).save(folder / "trainA" / f"new.{ending}", compress_level=0)
+        domains = load(folder)
+        found.append((domains.fingerprint(), domains.samples()))
+    assert found[0][0] == found[1][0] and found[0] == found[2]
+    assert [name for name in found[0][1] if found[0][1][name] != found[1][1][name]] == ["content of trainA"]
 
 
 @pytest.mark.parametrize("image_size, load_size", [(32, 32), (32, 40)])
