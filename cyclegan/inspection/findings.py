@@ -13,6 +13,7 @@ from cyclegan.config.data import DataConfig
 from cyclegan.data.sources import SPLITS
 from cyclegan.images import geometry
 
+MUCH_STRETCHED = 2.0  # ratio of width / height after and before resizing
 MUCH_ENLARGED = 1.5  # ratio of sides after and before resizing
 UNEVEN = 2.0  # ratio of the numbers of training images
 HASH_BITS = 64
@@ -79,6 +80,21 @@ SMALL = Kind(
     f"images that are enlarged more than {MUCH_ENLARGED:g} times",
     "They become blurred when they are resized for training, and the generators learn this blur.",
     "Remove them, or use a smaller --image_size and --load_size, or another --preprocess.",
+)
+STRETCHED = Kind(
+    f"images of extreme shapes, which are stretched more than {MUCH_STRETCHED:g} times",
+    "Resizing for training changes their shape, and the generators learn it so.",
+    "Use --preprocess scale_width_and_crop for high images, --preprocess crop or --image_width for wide ones.",
+)
+REFUSED = Kind(
+    "sizes that do not fit",
+    "Training refuses them.",
+    "Remove these images, or use another --preprocess, --image_size or --load_size.",
+)
+BAD_MASKS = Kind(
+    "images whose masks cannot be used",
+    "A folder with masks has one of the same size for each image. Training refuses others.",
+    "Add or repair these masks.",
 )
 UNEVEN_DOMAINS = Kind(
     "very different numbers of images",
@@ -149,12 +165,24 @@ def of_counts(splits: np.ndarray) -> Finding:
     return Finding(UNEVEN_DOMAINS, [], note=f"{many[0]} in {many[1]}, {few[0]} in {few[1]}" if uneven else "")
 
 
-def of_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndarray, indices: np.ndarray) -> Finding:
-    """Return the finding about the images with these indices that resizing blurs; see `resized_sizes`."""
-    training, testing = (geometry.resized_sizes(data, multiple, sizes[indices], part) for part in (True, False))
-    resized = np.where(splits[indices, np.newaxis] < 2, training, testing)
-    small = indices[(resized > MUCH_ENLARGED * sizes[indices]).any(axis=1)]
-    return of_details(SMALL, {index: geometry.format_size(sizes[index]) for index in small.tolist()})
+def resized_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndarray) -> np.ndarray:
+    """Return `geometry.resized_sizes` of the images of several splits."""
+    training, testing = (geometry.resized_sizes(data, multiple, sizes, part) for part in (True, False))
+    return np.where(splits[:, np.newaxis] < 2, training, testing)
+
+
+def of_sizes(
+    data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndarray, indices: np.ndarray
+) -> list[Finding]:
+    """Return the findings about the images with these indices that resizing blurs or stretches."""
+    resized, sizes = resized_sizes(data, multiple, sizes[indices], splits[indices]), sizes[indices]
+    enlarged = (resized / sizes).max(axis=1) > MUCH_ENLARGED
+    shapes = np.log(resized[:, 1] / resized[:, 0]) - np.log(sizes[:, 1] / sizes[:, 0])
+    stretched = np.abs(shapes) > np.log(MUCH_STRETCHED)
+    return [
+        of_details(kind, {int(indices[i]): geometry.format_size(sizes[i]) for i in np.flatnonzero(chosen)})
+        for kind, chosen in ((SMALL, enlarged), (STRETCHED, stretched))
+    ]
 
 
 def equal_groups(keys: np.ndarray) -> list[list[int]]:

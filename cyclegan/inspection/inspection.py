@@ -14,10 +14,13 @@ from PIL import Image
 
 from cyclegan.config.data import DataConfig, ValueRange
 from cyclegan.data import folder_source, loading
+from cyclegan.data.folder_source import Name
+from cyclegan.data.loading import ImageFiles
 from cyclegan.data.sources import SPLITS
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
 from cyclegan.errors import UserError, printable
-from cyclegan.images import formats, reader
+from cyclegan.images import formats, geometry, reader
 from cyclegan.images.image import Header, ImageError, row_blocks, visible
 from cyclegan.images.pillow_format import profile_name
 from cyclegan.images.reader import Source
@@ -32,6 +35,8 @@ FLAGS = (  # settings that an inspection takes from training
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
 MINIATURE = 8  # pixels; two masks or drawings may have equal hashes, but not equal miniatures
+BINS = 32  # of the histogram of levels
+MAX_SAMPLED = 256  # rows and columns of which the histogram counts the pixels
 MEASURES = np.dtype(
     [
         ("readable", bool),
@@ -47,6 +52,8 @@ MEASURES = np.dtype(
         ("deviation", np.float32, (3,)),
         ("colored", bool),
         ("channel_pages", np.int32),
+        ("levels", np.float32, (3, BINS)),  # share of the pixels at equal intervals of the levels, by channel
+        ("inside", np.float32),  # of the mask, in percent; NaN without a mask
     ]
 )
 GRAY_SPREAD = 8  # levels of 255 between the channels of gray pixels at most: JPEG rounds colors
@@ -59,15 +66,43 @@ class Inspection:
     """Facts about the images of a folder; N in all splits together."""
 
     folder: pathlib.Path
-    channels: tuple[int, int]  # of X and Y
-    value_ranges: tuple[ValueRange | None, ValueRange | None]
+    data: DataConfig  # the settings of training, with measured value ranges
     names: Sequence[str]  # paths relative to the folder
     splits: np.ndarray  # index of the split of each image in `SPLITS`: int [N]
     measures: np.ndarray  # `MEASURES` [N]
     findings: Sequence[Finding]  # most serious first
     notes: Sequence[str]  # remarks for the user
     sources: Sequence[Source]  # the images
-    nodata: float | None = None  # value of pixels without data, in files that name none
+    masks: Sequence[Source | None] = ()
+    resized: np.ndarray | None = None  # heights and widths after resizing: int [N, 2]
+    size: tuple[int, int] | None = None  # (height, width) of crops in training; `None` if it refuses the sizes
+
+    def images(self, split: int, indices: Sequence[int]) -> ImageFiles:
+        """Return some images of a split as training reads them, with 8 bits."""
+        domain, measures = "XY"[split % 2], self.measures[indices]
+        sizes = loading.sizes_of(measures) if self.resized is None else self.resized[indices]
+        masks = [mask for i in indices if self.masks and (mask := self.masks[i])]
+        return ImageFiles(
+            *(SPLITS[split], [self.sources[i] for i in indices], measures, sizes, channels_of(self.data, domain)),
+            value_range=self.data.value_range(domain),
+            names=[self.names[i] for i in indices],
+            nodata=self.data.nodata,
+            masks=ImageFiles("masks", masks, measures, sizes, 1, is_mask=True) if len(masks) == len(indices) else None,
+        )
+
+    def crops(self, count: int) -> UnpairedDataset | None:
+        """Return random training images as a dataset of `count` pairs, cropped as in training; `None` if none fit."""
+        readable = [np.flatnonzero(self.measures["readable"] & (self.splits == split)) for split in (0, 1)]
+        if self.size is None or not all(map(len, readable)):
+            return None
+        rng = np.random.default_rng(0)
+        x, y = (self.images(split, rng.permutation(found)[:count]) for split, found in enumerate(readable))
+        return UnpairedDataset(x, y, 1, self.size, seed=0, names=(x.names, y.names), epoch_size=f"{count}")
+
+
+def channels_of(data: DataConfig, domain: str) -> int:
+    """Return the number of channels of domain "X" or "Y"."""
+    return data.channels_x if domain == "X" else data.channels_y
 
 
 def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bars: bool = False) -> Inspection:
@@ -82,45 +117,86 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     folder = pathlib.Path(folder).expanduser()
     if not folder.is_dir():
         raise UserError(f"{folder}: {folder_source.describe_missing(folder)}; expected a folder with trainA and trainB")
-
     found, notes = folder_source.find_splits(folder, data, SPLITS, bars, unreadable=[])
     paths = {split: [folder_source.below(folder, name) for name in part] for split, part in found.items()}
     data, measured = measure_ranges(data, paths, bars, skip_unreadable=True)
-    channels, value_ranges = (data.channels_x, data.channels_y), (data.value_range("X"), data.value_range("Y"))
     names = [f"{name}" for split in SPLITS for name in found[split]]
     sources = [path for split in SPLITS for path in paths[split]]
     splits = np.repeat(np.arange(len(SPLITS)), [len(found[split]) for split in SPLITS])
     measures, reasons, counts = np.zeros(len(names), MEASURES), {}, np.ones(len(names), int)
+    masks, bad_masks = _find_masks(folder, names, data)
 
     def measure_image(_: str, index: int) -> None:
-        domain = splits[index] % 2
+        domain = "XY"[splits[index] % 2]
+        channels = channels_of(data, domain)
         try:
             if isinstance(source := sources[index], str):
                 with contextlib.suppress(*(ImageError,) * (data.stacks == "first")):
-                    counts[index] = reader.count(source, channels[domain], data.slice_axis)
-            measures[index] = measure(source, channels[domain], value_ranges[domain], data.nodata)
+                    counts[index] = reader.count(source, channels, data.slice_axis)
+            measures[index] = measure(source, channels, data.value_range(domain), data.nodata)
         except Exception as error:  # the libraries raise almost anything for a damaged file
             reasons[index] = printable(loading.describe_error(error))
+            return
+        try:
+            if mask := masks[index]:
+                pixels = reader.decode_mask(mask)
+                measures["inside"][index] = 100 * pixels.mean()
+                if pixels.shape[:2] != tuple(measures[["height", "width"]][index]):
+                    bad_masks[index] = f"the mask has {geometry.format_size(pixels.shape)}"
+        except Exception as error:
+            bad_masks[index] = printable(loading.describe_error(error))
 
     loading.for_each_image({"all": names}, measure_image, "Inspecting", bars)
-    has_range = np.array([each is not None for each in value_ranges])[splits % 2]
-    is_deep = measures["readable"] & (has_range | np.char.endswith(measures["kind"], "16 bit"))
-    deep = {split: np.flatnonzero(is_deep[splits == number]) for number, split in enumerate(SPLITS)}
-    narrow = "; ".join(text for _, text in find_narrow(data, paths, deep))
+    deep = measures["readable"] & np.char.endswith(measures["kind"], "16 bit")
+    deep |= measures["readable"] & np.array([data.value_range(each) is not None for each in "XY"])[splits % 2]
+    of_splits = {split: np.flatnonzero(deep[splits == number]) for number, split in enumerate(SPLITS)}
+    narrow = "; ".join(text for _, text in find_narrow(data, paths, of_splits))
     stacks = [
         text
         for number, split in enumerate(SPLITS)
         for text in folder_source.describe_stacks(
             *(split, found[split], counts[splits == number]),
-            *(measures["channel_pages"][splits == number], channels[number % 2]),
+            *(measures["channel_pages"][splits == number], channels_of(data, "XY"[number % 2])),
         )
     ]
-    kinds = _find(data, multiple, names, splits, measures, reasons)
-    kept = [finding for finding in (*kinds, Finding(findings.NARROW_VALUES, [], note=narrow)) if finding.count]
+    resized, size, refused = _sizes_in_training(data, multiple, names, splits, measures)
+    kinds = [
+        *(Finding(findings.REFUSED, [], note=refused), findings.of_details(findings.BAD_MASKS, bad_masks)),
+        *_find(data, multiple, names, splits, measures, reasons),
+        Finding(findings.NARROW_VALUES, [], note=narrow),
+    ]
+    kept = [finding for finding in kinds if finding.count]
     remarks = [*notes, *stacks, *measured]
-    return Inspection(
-        *(folder, channels, value_ranges, names, splits, measures, kept, remarks, sources), nodata=data.nodata
-    )
+    return Inspection(folder, data, names, splits, measures, kept, remarks, sources, masks, resized, size)
+
+
+def _find_masks(
+    folder: pathlib.Path, names: Sequence[str], data: DataConfig
+) -> tuple[list[Name | None], dict[int, str]]:
+    """Return the mask of each image, and the images that lack one, by index, in folders that have masks."""
+    masks: list[Name | None] = [None] * len(names)
+    missing = {}
+    for domain in "AB":
+        indices = [i for i, name in enumerate(names) if name.partition(os.sep)[0].endswith(domain)]
+        if (folder / f"mask{domain}").is_dir():
+            found = folder_source.find_masks(folder / f"mask{domain}", [names[i] for i in indices], data)
+            masks = [dict(zip(indices, found)).get(i, mask) for i, mask in enumerate(masks)]
+            missing.update({i: "no mask" for i in indices if not masks[i]})
+    return masks, missing
+
+
+def _sizes_in_training(
+    data: DataConfig, multiple: int, names: Sequence[str], splits: np.ndarray, measures: np.ndarray
+) -> tuple[np.ndarray, tuple[int, int] | None, str]:
+    """Return sizes after resizing, int [N, 2], the size of the crops, and why training refuses the sizes, or ""."""
+    sizes, readable = loading.sizes_of(measures), np.flatnonzero(measures["readable"])
+    resized = np.zeros_like(sizes)
+    resized[readable] = findings.resized_sizes(data, multiple, sizes[readable], splits[readable])
+    try:
+        named = [names[i] for i in readable]
+        return resized, geometry.final_size(data, sizes[readable], resized[readable], named) if named else None, ""
+    except UserError as error:
+        return resized, None, printable(error)
 
 
 def _find(
@@ -145,7 +221,7 @@ def _find(
         *_find_copies(splits, measures, rich),
         findings.of_images(findings.CONSTANT, np.flatnonzero(constant)),
         findings.of_images(findings.MIXED, _rarer_color(splits[rich] % 2, measures["colored"][rich], rich)),
-        findings.of_sizes(data, multiple, sizes, splits, np.flatnonzero(measures["readable"])),
+        *findings.of_sizes(data, multiple, sizes, splits, np.flatnonzero(measures["readable"])),
         findings.of_counts(splits[measures["readable"]]),
         findings.of_details(findings.WRONG_EXTENSION, misnamed),
     ]
@@ -197,7 +273,17 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
         deviation,
         spread > GRAY_SPREAD,
         header.channel_pages,
+        _shares_of_levels(visible(pixels)),
+        np.nan,
     )
+
+
+def _shares_of_levels(pixels: np.ndarray) -> np.ndarray:
+    """Return the shares of a sample of the pixels [h, w, 1 or 3] at `BINS` intervals of the levels, [3, BINS]."""
+    step = -(-max(pixels.shape) // MAX_SAMPLED)
+    bins = (pixels[::step, ::step] // ((np.iinfo(pixels.dtype).max + 1) // BINS)).reshape(-1, pixels.shape[2])
+    counts = np.stack([np.bincount(channel, minlength=BINS) for channel in bins.T])
+    return np.broadcast_to(counts / len(bins), (3, BINS))
 
 
 def thumbnail(pixels: np.ndarray, side: int) -> Image.Image:
@@ -206,6 +292,17 @@ def thumbnail(pixels: np.ndarray, side: int) -> Image.Image:
     image = Image.fromarray(levels if levels.shape[2] == 3 else levels[..., 0])
     image.thumbnail((side, side))
     return image
+
+
+def outlined(pixels: np.ndarray, inside: np.ndarray) -> Image.Image:
+    """Return an image of 8 bits, [h, w, C], with the border of its mask, bool [h, w, 1], in red."""
+    levels = np.broadcast_to(to_depth(visible(pixels), np.uint8), (*inside.shape[:2], 3)).copy()
+    border = np.zeros_like(inside[..., 0])
+    for axis in (0, 1):
+        change = np.diff(inside[..., 0], axis=axis)
+        border |= np.pad(change, [(0, int(axis == 0)), (0, int(axis == 1))])
+    levels[border] = (255, 0, 0)
+    return Image.fromarray(levels)
 
 
 def _kind(header: Header) -> str:

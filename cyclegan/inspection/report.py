@@ -16,16 +16,17 @@ from cyclegan import terminal
 from cyclegan.config.data import DataConfig
 from cyclegan.data import loading
 from cyclegan.data.sources import SPLITS, Domains
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import TrainingError, UserError, printable
 from cyclegan.images import reader
 from cyclegan.inspection import findings
 from cyclegan.inspection.findings import DUPLICATES, UNREADABLE_FILES, Finding
-from cyclegan.inspection.inspection import FLAGS, Inspection, thumbnail
+from cyclegan.inspection.inspection import FLAGS, Inspection, channels_of, outlined, thumbnail
 from cyclegan.run import html_report
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")  # page.css lies beside it
 MAX_IMAGES = 60  # images shown for a finding; the page lists the names of all others
 IMAGE_SIDE = 192  # pixels of the images of the page at most
+CROPS = 12  # random crops of each domain on the page
 MAX_GROUPS = 3  # groups named for a finding
 MAX_NAMES = 4  # images named in a group
 MAX_SHORT_LINES = 5
@@ -40,6 +41,7 @@ STATISTICS = (
     "color profiles",
     "mean",
     "deviation",
+    "masks",
 )
 
 
@@ -76,12 +78,14 @@ def _statistics(measures: np.ndarray) -> list[str]:
     mean = measures["mean"].mean(axis=0, dtype=np.float64)
     squares = (np.square(measures["mean"], dtype=np.float64) + np.square(measures["deviation"])).mean(axis=0)
     deviation = np.sqrt(np.maximum(squares - mean**2, 0))
+    inside = measures["inside"][~np.isnan(measures["inside"])]
     return [
         str(len(measures)),
         *(_range(values) for values in (width, height, width / height)),
         _counts(measures["kind"]),
         _counts(measures["profile"]),
         *(" ".join(f"{value:.0f}" for value in values) for values in (mean, deviation)),
+        f"{len(inside)}, inside {_range(inside)} %" if len(inside) else "",
     ]
 
 
@@ -102,8 +106,8 @@ def _examples(names: Sequence[str], finding: Finding) -> Iterator[str]:
     for group in finding.groups[:MAX_GROUPS]:
         named = [finding.describe(names, index) for index in group[:MAX_NAMES]]
         yield ", ".join([*named, "..."] if len(group) > MAX_NAMES else named)
-    if len(finding.groups) > MAX_GROUPS:
-        yield "..."
+    if (more := len(finding.groups) - MAX_GROUPS) > 0:
+        yield f"and {more} more: --html FOLDER writes a page of all of them"
 
 
 def short_lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
@@ -139,7 +143,7 @@ def _find_without_decoding(data: DataConfig, multiple: int, facts: list[np.ndarr
     groups = [known[group].tolist() for group in findings.equal_groups(keys)]
     yield from findings.of_copies(DUPLICATES, groups, splits)
     sizes = loading.sizes_of(merged)
-    yield findings.of_sizes(data, multiple, sizes, splits, np.arange(len(sizes)))
+    yield from findings.of_sizes(data, multiple, sizes, splits, np.arange(len(sizes)))
     yield findings.of_counts(splits)
 
 
@@ -164,6 +168,8 @@ def write(folder: str | os.PathLike[str], inspection: Inspection) -> pathlib.Pat
     parts = {
         "table": _table(inspection),
         "notes": "".join(f"<li>{_escape(note)}</li>" for note in (LEGEND, *inspection.notes)),
+        "histograms": "".join(_histogram(inspection, split) for split in range(len(SPLITS))),
+        "crops": _crops(folder, inspection),
         "contents": "".join(f"<li>{entry}</li>" for entry in contents),
         "sections": "".join(_section(folder, inspection, i, finding) for i, finding in found),
     }
@@ -207,11 +213,49 @@ def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, inde
     """Write a reduced copy of an image; return its figure."""
     file = f"images/{index}.png"
     with contextlib.suppress(ValueError, SyntaxError, OSError):
-        domain = inspection.splits[index] % 2
-        source, channels = inspection.sources[index], inspection.channels[domain]
-        value_range, nodata = inspection.value_ranges[domain], inspection.nodata
-        pixels = reader.decode(source, channels, value_range=value_range, nodata=nodata)
+        data, domain = inspection.data, "XY"[inspection.splits[index] % 2]
+        options = {"value_range": data.value_range(domain), "nodata": data.nodata}
+        pixels = reader.decode(inspection.sources[index], channels_of(data, domain), **options)
         thumbnail(pixels, IMAGE_SIDE).save(folder / file)
-    name = _escape(finding.describe(inspection.names, index))
-    image = f'<img loading="lazy" src="{html_report.url(file)}" alt="{name}">'
-    return f"<figure>{image}<figcaption>{name}</figcaption></figure>"
+    return _show(file, finding.describe(inspection.names, index))
+
+
+def _show(file: str, name: str) -> str:
+    image = f'<img loading="lazy" src="{html_report.url(file)}" alt="{_escape(name)}">'
+    return f"<figure>{image}<figcaption>{_escape(name)}</figcaption></figure>"
+
+
+def _crops(folder: pathlib.Path, inspection: Inspection) -> str:
+    """Return a section with random training images as the networks see them; write these images."""
+    dataset, section = inspection.crops(CROPS), ""
+    if dataset is None:
+        return section
+    for split, domain in zip(SPLITS, "XY"):
+        figures = ""
+        for pair in range(CROPS):
+            with contextlib.suppress(TrainingError):  # a damaged mask
+                image, mask = dataset.image(domain, 0, pair), dataset.mask(domain, 0, pair) > 0
+                file = f"images/{split}-{pair}.png"
+                outlined(image, mask).save(folder / file)
+                figures += _show(file, dataset.batch_names(0, pair)["XY".index(domain)])
+        section += f'<h2>{split} as the networks see it</h2><div class="groups">{figures}</div>'
+    height, width = dataset.size
+    text = f"Random crops of {width} x {height} pixels, mirrored at random."
+    text += " Red lines show the borders of masks." * dataset.has_masks
+    return f"<section>{section}<p>{text}</p></section>"
+
+
+def _histogram(inspection: Inspection, split: int) -> str:
+    """Return a drawing of the levels of a split, as a part of the page; "" without readable images."""
+    chosen = inspection.measures[inspection.measures["readable"] & (inspection.splits == split)]
+    if not len(chosen):
+        return ""
+    shares = chosen["levels"].mean(axis=0)
+    heights = np.sqrt(shares / max(shares.max(), 1e-9))  # so that small shares are visible
+    bars = (
+        f'<rect class="c{channel}" x="{bin_}" y="{1 - height:.3f}" width="1" height="{height:.3f}"/>'
+        for channel, row in enumerate(heights)
+        for bin_, height in enumerate(row)
+    )
+    drawing = f'<svg viewBox="0 0 {len(shares[0])} 1" preserveAspectRatio="none" role="img">{"".join(bars)}</svg>'
+    return f"<figure>{drawing}<figcaption>{SPLITS[split]}: levels 0 to 255, root of their shares</figcaption></figure>"
