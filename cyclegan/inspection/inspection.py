@@ -160,11 +160,9 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
         )
     ]
     resized, size, refused = _sizes_in_training(data, multiple, names, splits, measures)
-    kinds = [
-        *(Finding(findings.REFUSED, [], note=refused), findings.of_details(findings.BAD_MASKS, bad_masks)),
-        *_find(data, multiple, names, splits, measures, reasons),
-        Finding(findings.NARROW_VALUES, [], note=narrow),
-    ]
+    unreadable, *others = _find(data, multiple, names, splits, measures, reasons)
+    fitting = Finding(findings.REFUSED, [], note=refused), findings.of_details(findings.BAD_MASKS, bad_masks)
+    kinds = [unreadable, *fitting, *others, Finding(findings.NARROW_VALUES, [], note=narrow)]
     kept = [finding for finding in kinds if finding.count]
     remarks = [*notes, *stacks, *measured]
     return Inspection(folder, data, names, splits, measures, kept, remarks, sources, masks, resized, size)

@@ -85,7 +85,7 @@ def _statistics(measures: np.ndarray) -> list[str]:
         _counts(measures["kind"]),
         _counts(measures["profile"]),
         *(" ".join(f"{value:.0f}" for value in values) for values in (mean, deviation)),
-        f"{len(inside)}, inside {_range(inside)} %" if len(inside) else "",
+        f"{len(inside)} ({_range(np.round(inside))} % inside)" if len(inside) else "",
     ]
 
 

@@ -1,3 +1,4 @@
+import itertools
 import re
 import sys
 
@@ -6,9 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms, ImageDraw
 
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.inspection import report
-from cyclegan.inspection.findings import MIXED, UNREADABLE_FILES
-from cyclegan.inspection.inspection import MEASURES, measure
+from cyclegan.inspection.findings import BAD_MASKS, MIXED, REFUSED, UNREADABLE_FILES
+from cyclegan.inspection.inspection import BINS, MEASURES, measure, outlined
+from tests.data import image_folders
 from tests.images.dicom_samples import dicom, twelve_bits
 from tests.images.samples import deep_values, tiff_of
 from tests.inspection.datasets import inspect, planted_folder, save, sound_folder, texture
@@ -173,3 +176,61 @@ def test_kinds_of_files_are_named(tmp_path):
     assert measured(tiff_of(deep_values(3)))["kind"] == "RGB 16 bit"
     assert measured(tiff_of(deep_values(5)), 5)["kind"] == "5 bands 16 bit"
     assert measured(imagecodecs.png_encode(deep_values(1).squeeze()))["kind"] == "L 16 bit"
+
+
+def test_masks_are_counted_and_checked(tmp_path):
+    sound_folder(tmp_path)
+    for i in range(6):
+        mask = Image.new("L", (64, 64) if i else (64, 30))
+        mask.paste(255, (0, 0, 64, 8 * i))
+        save(mask, tmp_path / "maskA" / "trainA" / f"{i}.png")
+        save(mask.resize((64, 64)), tmp_path / "maskA" / "testA" / f"{i}.png")
+    (tmp_path / "maskA" / "trainA" / "1.png").write_bytes(b"no image")
+    (tmp_path / "maskA" / "trainA" / "2.png").unlink()
+    found = inspect(tmp_path)
+    (bad,) = (each for each in found.findings if each.kind is BAD_MASKS)
+    assert {found.names[i]: text for i, text in bad.details.items()} == {
+        "trainA/0.png": "the mask has 64 x 30 pixels", "trainA/1.png": "not an image", "trainA/2.png": "no mask"
+    }  # fmt: skip
+    rows = {title: cells for title, *cells in report.statistics(found)}
+    assert rows["masks"] == ["4 (0 44 62 % inside)", "", "3 (0 12 25 % inside)", ""]
+
+
+def test_extreme_shapes_and_sizes_that_training_refuses(tmp_path):
+    sound_folder(tmp_path)
+    save(texture(900, (640, 120)), tmp_path / "trainA" / "wide.png")
+    stretched = "images of extreme shapes, which are stretched more than 2 times"
+    assert findings_of(inspect(tmp_path)) == {stretched: [["trainA/wide.png"]]}
+    assert inspect(tmp_path, preprocess="crop").size == (64, 64)
+    for preprocess in ("none", "scale_width"):
+        found = inspect(tmp_path, preprocess=preprocess, image_size=16)
+        assert any(each.kind is REFUSED and "differ in size" in each.note for each in found.findings)
+        assert found.size is None and found.crops(3) is None
+
+
+def test_crops_are_those_of_training(tmp_path):
+    sound_folder(tmp_path, (1, 1, 1, 1))
+    for domain in "AB":
+        mask = Image.new("L", (64, 64))
+        mask.paste(255, (9, 9, 40, 50))
+        for split in ("train", "test"):
+            save(mask, tmp_path / f"mask{domain}" / f"{split}{domain}" / "0.png")
+    settings = {"image_size": 32, "load_size": 40}
+    domains = image_folders.load(tmp_path, **settings)
+    training = UnpairedDataset(domains.train_x, domains.train_y, 1, domains.size, seed=0, epoch_size="5")
+    shown = inspect(tmp_path, **settings).crops(5)
+    for domain, pair in itertools.product("XY", range(5)):
+        for read in (UnpairedDataset.image, UnpairedDataset.mask):
+            np.testing.assert_array_equal(read(shown, domain, 0, pair), read(training, domain, 0, pair))
+    image = np.asarray(outlined(training.image("X", 0, 0), training.mask("X", 0, 0) > 0))
+    red = (image == (255, 0, 0)).all(axis=-1)
+    assert 40 < red.sum() < 100 and (image[~red] == training.image("X", 0, 0)[~red]).all()
+
+
+def test_histograms_count_levels(tmp_path):
+    pixels = np.zeros((300, 4, 3), np.uint8)
+    pixels[:150, :, 0], pixels[..., 2] = 255, 128
+    levels = measured(save(Image.fromarray(pixels), tmp_path / "a.png"))["levels"]
+    expected = np.zeros((3, BINS))
+    expected[0, [0, -1]], expected[1, 0], expected[2, BINS // 2] = 0.5, 1, 1
+    np.testing.assert_allclose(levels, expected)

@@ -47,7 +47,7 @@ def test_browser_shows_the_images_concerned(browser, planted):
     shown = [group for title, group in expected.items() if title != "unreadable files"]
     assert names == [name for groups in shown for group in groups for name in group]
     assert browser.problems() == []
-    titles = browser.js("[...document.querySelectorAll('h2')].map(e => e.textContent.split(':')[0])")
+    titles = browser.js("[...document.querySelectorAll('[id] h2')].map(e => e.textContent.split(':')[0])")
     assert titles == list(expected)
     assert browser.js("getComputedStyle(document.querySelector('.group')).display") == "flex"  # the style is allowed
     assert browser.js("document.documentElement.scrollWidth") <= 700
@@ -98,9 +98,8 @@ def inspection(*images, findings=(), notes=()):
             row["readable"] = True
             row["height"], row["width"], row["kind"], row["mean"], row["deviation"] = values
     names, splits = [f"{i}.png" for i in range(len(images))], np.array([split for split, *_ in images])
-    return Inspection(
-        pathlib.Path("data"), Config.from_settings().data, names, splits, measures, findings, notes, names
-    )
+    data = Config.from_settings().data
+    return Inspection(pathlib.Path("data"), data, names, splits, measures, findings, notes, names)
 
 
 def test_statistics_by_hand():
