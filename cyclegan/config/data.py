@@ -146,13 +146,17 @@ class DataConfig(Section):
         """Whether an image and its translation have the same number of channels, and so can be compared."""
         return self.channels_x == self.channels_y
 
+    def channels(self, domain: str) -> int:
+        """Return the number of channels of a domain, "X" or "Y", or of one of its splits, such as "trainA"."""
+        return self.channels_x if domain[-1] in "XA" else self.channels_y
+
     def value_range(self, domain: str) -> Optional[ValueRange]:
-        """Return the value range of domain "X" or "Y", or `None` without one.
+        """Return the value range of a domain, or of one of its splits, or `None` without one.
 
         Raises:
             UserError: It is "auto" and was never measured.
         """
-        name = f"value_range_{domain.lower()}"
+        name = "value_range_x" if domain[-1] in "XA" else "value_range_y"
         text = getattr(self, name)
         if text == AUTO:
             refuse(name, text, "LO:HI, because no training has measured the values yet")

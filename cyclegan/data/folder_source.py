@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import os
 import pathlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NoReturn, Union
 
 import numpy as np
@@ -97,31 +97,29 @@ def below(folder: str | os.PathLike[str], name: Name) -> Name:
 
 
 def describe_stacks(
-    split: str, names: Sequence[Name], images: np.ndarray, channel_pages: np.ndarray, channels: int
-) -> list[str]:
-    """Return remarks about files with several images or pages of channels, if there are any.
-
-    `images` and `channel_pages` have their numbers by file, and `channels` is the number that is used.
-    """
-    notes = []
-    if files := {name.path for name in names if isinstance(name, Slice)}:
-        flat = sum(not isinstance(name, Slice) for name in names)
-        notes.append(f"{split}: {counted(len(names), 'image')} in {counted(len(files) + flat, 'file')}")
-    several = np.flatnonzero(images > 1)
-    if len(several):
-        example = f"{printable(names[several[0]])} ({images[several[0]]})"
-        notes.append(
-            f"{split}: {counted(len(several), 'file')} with several pages, slices or frames, for example {example};"
-            " only the first of each is used: --stacks all uses all"
-        )
-    partial = np.flatnonzero((channel_pages > 1) & (channel_pages != channels))
-    if len(partial):
-        example, number = printable(f"{names[partial[0]]}"), channel_pages[partial[0]]
-        notes.append(
-            f"{split}: {counted(len(partial), 'image')} with a page for each channel, for example {example} ({number});"
-            f" only the first channel is used: --channels_{'y' if split.endswith('B') else 'x'} {number} uses all"
-        )
-    return notes
+    data: DataConfig, names: Mapping[str, Sequence[Name]], facts: Mapping[str, np.ndarray]
+) -> Iterator[str]:
+    """Yield remarks about files with several images or pages of channels; `facts` has both numbers of each image."""
+    for split, part in names.items():
+        if files := {name.path for name in part if isinstance(name, Slice)}:
+            flat = sum(not isinstance(name, Slice) for name in part)
+            yield f"{split}: {counted(len(part), 'image')} in {counted(len(files) + flat, 'file')}"
+        images, pages = facts[split]["images"], facts[split]["channel_pages"]
+        several = np.flatnonzero(images > 1)
+        if len(several):
+            example = f"{printable(part[several[0]])} ({images[several[0]]})"
+            yield (
+                f"{split}: {counted(len(several), 'file')} with several pages, slices or frames, for example {example};"
+                " only the first of each is used: --stacks all uses all"
+            )
+        partial = np.flatnonzero((pages > 1) & (pages != data.channels(split)))
+        if len(partial):
+            example, number = printable(f"{part[partial[0]]}"), pages[partial[0]]
+            yield (
+                f"{split}: {counted(len(partial), 'image')} with a page for each channel, for example {example}"
+                f" ({number}); only the first channel is used: --channels_{'y' if split.endswith('B') else 'x'}"
+                f" {number} uses all"
+            )
 
 
 def find_splits(
@@ -138,7 +136,7 @@ def find_splits(
     """
     names: dict[str, list[Name]] = {}
     notes: list[str] = []
-    for domain, channels in (("A", data.channels_x), ("B", data.channels_y)):
+    for domain in "AB":
         train, test = f"train{domain}", f"test{domain}"
         has_test = os.path.lexists(folder / test)
         needed = [test] * has_test + [train] * (train in splits or not has_test)
@@ -150,7 +148,8 @@ def find_splits(
                     f"{folder / split}: {describe_missing(folder / split)}{absent}; expected images of one domain in"
                     f" trainA, of the other in trainB{around or _describe_content(folder)}"
                 )
-            names[split] = expand(folder, _list_split(folder, split, notes), channels, data, bars, unreadable)
+            files = _list_split(folder, split, notes)
+            names[split] = expand(folder, files, data.channels(split), data, bars, unreadable)
         if not has_test:
             names[train], names[test], note = hold_out(names[train], train)
             notes.append(f"No {test} in {folder}: {note}")

@@ -13,7 +13,6 @@ import os
 import pathlib
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 import numpy as np
 from PIL import Image
@@ -36,7 +35,6 @@ SEEDS = {
     "stripes": {"trainA": 1, "trainB": 2, "testA": 3, "testB": 3},
     "scenes": {"trainA": 1, "trainB": 1, "testA": 3, "testB": 3},
 }
-T = TypeVar("T")
 COMPARED = 2  # images on which exports are compared, at each size
 RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps decoded images in memory
 
@@ -99,16 +97,10 @@ def load_domains(
     with terminal.phase("Finding the images", bars):
         unreadable: list[str] = []
         sources, names, notes = _find(data, splits, bars, unreadable)
-    channels = {split: _of_domain(split, data.channels_x, data.channels_y) for split in splits}
-    ranged = [split for split in splits if _of_domain(split, data.value_range_x, data.value_range_y)]
+    channels = {split: data.channels(split) for split in splits}
+    ranged = [split for split in splits if (data.value_range_x if split.endswith("A") else data.value_range_y)]
     facts = loading.check_files(sources, channels, bars, ranged, unreadable)
-    stacks = [
-        text
-        for split in splits
-        for text in folder_source.describe_stacks(
-            split, names[split], facts[split]["images"], facts[split]["channel_pages"], channels[split]
-        )
-    ]
+    stacks = folder_source.describe_stacks(data, names, facts)
     data, measured = measure_ranges(data, sources, bars)
     dtype = np.dtype(np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8)
     files = {
@@ -119,7 +111,7 @@ def load_domains(
             geometry.resized_sizes(data, multiple, loading.sizes_of(facts[split]), split.startswith("train")),
             channels[split],
             dtype,
-            data.value_range(_of_domain(split, "X", "Y")),
+            data.value_range(split),
             [f"{name}" for name in names[split]],
             nodata=data.nodata,
         )
@@ -133,10 +125,9 @@ def load_domains(
         [name for part in files.values() for name in part.names],
     )
     pairs, paired = _find_pairs(data, files)
-    deep = {split: np.flatnonzero(part["deep"]) for split, part in facts.items()}
     narrow = [
         f"{text}, so the networks see little contrast: try --{name} {AUTO}"
-        for name, text in find_narrow(data, sources, deep)
+        for name, text in find_narrow(data, sources, facts)
     ]
     in_decay = _uncropped(data, multiple, files)
     masks = {f"masks of {split}": part.masks for split, part in {**files, **in_decay}.items() if part.masks}
@@ -152,11 +143,6 @@ def load_domains(
         {name: getattr(data, name) for name in RANGES.values()},
         pairs,
     )
-
-
-def _of_domain(split: str, x: T, y: T) -> T:
-    """Return the setting of the domain of a split: of X for trainA and testA, otherwise of Y."""
-    return x if split.endswith("A") else y
 
 
 def _find(
@@ -192,8 +178,8 @@ def draw(dataset: str, split: str, index: int, size: int) -> np.ndarray:
     """Draw an image of an embedded dataset: uint8 [size, size, 3]."""
     rng = np.random.default_rng([SEEDS[dataset][split], index])
     if dataset == "stripes":
-        return stripes.draw(stripes.random_scene(rng), _of_domain(split, "horse", "zebra"), size)
-    return scenes.draw(scenes.random_scene(rng), _of_domain(split, "labels", "rendering"), size)
+        return stripes.draw(stripes.random_scene(rng), "horse" if split.endswith("A") else "zebra", size)
+    return scenes.draw(scenes.random_scene(rng), "labels" if split.endswith("A") else "rendering", size)
 
 
 def _draw_files(data: DataConfig, sides: Mapping[str, int]) -> tuple[dict[str, list[bytes]], dict[str, list[str]]]:
@@ -310,7 +296,8 @@ def comparison_images(
     They have the `size` (height, width) in pixels, by default the size of the training, and again a larger one. The
     sides of the generators' input must be divisible by `multiple`.
     """
-    split, channels = ("testA", data.channels_x) if direction == "x2y" else ("testB", data.channels_y)
+    split = "testA" if direction == "x2y" else "testB"
+    channels = data.channels(split)
     height, width = data.image_shape
     sizes = [size] if size else [(height, width), (height + multiple, width + 2 * multiple)]
     shown = " and ".join(f"{height} x {width}" for height, width in sizes) + " pixels"
@@ -322,7 +309,7 @@ def comparison_images(
         return images, f"{COMPARED} drawn images, {shown}"
     at_each_size = [file for _ in sizes for file in sources]
     resized = np.array([each for each in sizes for _ in sources])
-    value_range = data.value_range(_of_domain(split, "X", "Y"))
+    value_range = data.value_range(split)
     facts = loading.check_files({"": at_each_size}, {"": channels}, ranged=[""] if value_range else [])[""]
     found = ImageFiles("", at_each_size, facts, resized, channels, value_range=value_range, nodata=data.nodata)
     loading.decode_all({"": found})

@@ -86,16 +86,7 @@ STRETCHED = Kind(
     "Resizing for training changes their shape, and the generators learn it so.",
     "Use --preprocess scale_width_and_crop for high images, --preprocess crop or --image_width for wide ones.",
 )
-REFUSED = Kind(
-    "sizes that do not fit",
-    "Training refuses them.",
-    "Remove these images, or use another --preprocess, --image_size or --load_size.",
-)
-BAD_MASKS = Kind(
-    "images whose masks cannot be used",
-    "A folder with masks has one of the same size for each image. Training refuses others.",
-    "Add or repair these masks.",
-)
+REFUSED = Kind("images that training refuses", "It ends at its start, with this message.", "Do what the message says.")
 UNEVEN_DOMAINS = Kind(
     "very different numbers of images",
     f"One domain has {UNEVEN:g} times as many training images; by default, an epoch is one pass over the smaller one.",
@@ -165,17 +156,13 @@ def of_counts(splits: np.ndarray) -> Finding:
     return Finding(UNEVEN_DOMAINS, [], note=f"{many[0]} in {many[1]}, {few[0]} in {few[1]}" if uneven else "")
 
 
-def resized_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndarray) -> np.ndarray:
-    """Return `geometry.resized_sizes` of the images of several splits."""
-    training, testing = (geometry.resized_sizes(data, multiple, sizes, part) for part in (True, False))
-    return np.where(splits[:, np.newaxis] < 2, training, testing)
-
-
 def of_sizes(
     data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndarray, indices: np.ndarray
 ) -> list[Finding]:
     """Return the findings about the images with these indices that resizing blurs or stretches."""
-    resized, sizes = resized_sizes(data, multiple, sizes[indices], splits[indices]), sizes[indices]
+    sizes = sizes[indices]
+    training, testing = (geometry.resized_sizes(data, multiple, sizes, part) for part in (True, False))
+    resized = np.where(splits[indices, np.newaxis] < 2, training, testing)
     enlarged = (resized / sizes).max(axis=1) > MUCH_ENLARGED
     shapes = np.log(resized[:, 1] / resized[:, 0]) - np.log(sizes[:, 1] / sizes[:, 0])
     stretched = np.abs(shapes) > np.log(MUCH_STRETCHED)

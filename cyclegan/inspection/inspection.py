@@ -7,20 +7,17 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from PIL import Image
 
 from cyclegan.config.data import DataConfig, ValueRange
 from cyclegan.data import folder_source, loading
-from cyclegan.data.folder_source import Name
-from cyclegan.data.loading import ImageFiles
-from cyclegan.data.sources import SPLITS
-from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.data.sources import SPLITS, Domains, load_domains
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
 from cyclegan.errors import UserError, printable
-from cyclegan.images import formats, geometry, reader
+from cyclegan.images import formats, reader
 from cyclegan.images.image import Header, ImageError, row_blocks, visible
 from cyclegan.images.pillow_format import profile_name
 from cyclegan.images.reader import Source
@@ -52,8 +49,9 @@ MEASURES = np.dtype(
         ("deviation", np.float32, (3,)),
         ("colored", bool),
         ("channel_pages", np.int32),
+        ("images", np.int32),  # of the file
+        ("deep", bool),  # more than 8 bits per band, or a value range
         ("levels", np.float32, (3, BINS)),  # share of the pixels at equal intervals of the levels, by channel
-        ("inside", np.float32),  # of the mask, in percent; NaN without a mask
     ]
 )
 GRAY_SPREAD = 8  # levels of 255 between the channels of gray pixels at most: JPEG rounds colors
@@ -73,36 +71,7 @@ class Inspection:
     findings: Sequence[Finding]  # most serious first
     notes: Sequence[str]  # remarks for the user
     sources: Sequence[Source]  # the images
-    masks: Sequence[Source | None] = ()
-    resized: np.ndarray | None = None  # heights and widths after resizing: int [N, 2]
-    size: tuple[int, int] | None = None  # (height, width) of crops in training; `None` if it refuses the sizes
-
-    def images(self, split: int, indices: Sequence[int]) -> ImageFiles:
-        """Return some images of a split as training reads them, with 8 bits."""
-        domain, measures = "XY"[split % 2], self.measures[indices]
-        sizes = loading.sizes_of(measures) if self.resized is None else self.resized[indices]
-        masks = [mask for i in indices if self.masks and (mask := self.masks[i])]
-        return ImageFiles(
-            *(SPLITS[split], [self.sources[i] for i in indices], measures, sizes, channels_of(self.data, domain)),
-            value_range=self.data.value_range(domain),
-            names=[self.names[i] for i in indices],
-            nodata=self.data.nodata,
-            masks=ImageFiles("masks", masks, measures, sizes, 1, is_mask=True) if len(masks) == len(indices) else None,
-        )
-
-    def crops(self, count: int) -> UnpairedDataset | None:
-        """Return random training images as a dataset of `count` pairs, cropped as in training; `None` if none fit."""
-        readable = [np.flatnonzero(self.measures["readable"] & (self.splits == split)) for split in (0, 1)]
-        if self.size is None or not all(map(len, readable)):
-            return None
-        rng = np.random.default_rng(0)
-        x, y = (self.images(split, rng.permutation(found)[:count]) for split, found in enumerate(readable))
-        return UnpairedDataset(x, y, 1, self.size, seed=0, names=(x.names, y.names), epoch_size=f"{count}")
-
-
-def channels_of(data: DataConfig, domain: str) -> int:
-    """Return the number of channels of domain "X" or "Y"."""
-    return data.channels_x if domain == "X" else data.channels_y
+    domains: Domains | None = None  # the dataset as training loads it; `None` if training refuses it
 
 
 def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bars: bool = False) -> Inspection:
@@ -117,84 +86,49 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     folder = pathlib.Path(folder).expanduser()
     if not folder.is_dir():
         raise UserError(f"{folder}: {folder_source.describe_missing(folder)}; expected a folder with trainA and trainB")
+    data = dataclasses.replace(data, dataset=os.path.abspath(folder), cache="none")
     found, notes = folder_source.find_splits(folder, data, SPLITS, bars, unreadable=[])
     paths = {split: [folder_source.below(folder, name) for name in part] for split, part in found.items()}
     data, measured = measure_ranges(data, paths, bars, skip_unreadable=True)
     names = [f"{name}" for split in SPLITS for name in found[split]]
     sources = [path for split in SPLITS for path in paths[split]]
     splits = np.repeat(np.arange(len(SPLITS)), [len(found[split]) for split in SPLITS])
-    measures, reasons, counts = np.zeros(len(names), MEASURES), {}, np.ones(len(names), int)
-    masks, bad_masks = _find_masks(folder, names, data)
+    measures, reasons = np.zeros(len(names), MEASURES), {}
 
     def measure_image(_: str, index: int) -> None:
-        domain = "XY"[splits[index] % 2]
-        channels = channels_of(data, domain)
+        split, source, images = SPLITS[splits[index]], sources[index], 1
         try:
-            if isinstance(source := sources[index], str):
+            if isinstance(source, str):
                 with contextlib.suppress(*(ImageError,) * (data.stacks == "first")):
-                    counts[index] = reader.count(source, channels, data.slice_axis)
-            measures[index] = measure(source, channels, data.value_range(domain), data.nodata)
+                    images = reader.count(source, data.channels(split), data.slice_axis)
+            measures[index] = measure(source, data.channels(split), data.value_range(split), data.nodata)
+            measures["images"][index] = images
         except Exception as error:  # the libraries raise almost anything for a damaged file
             reasons[index] = printable(loading.describe_error(error))
-            return
-        try:
-            if mask := masks[index]:
-                pixels = reader.decode_mask(mask)
-                measures["inside"][index] = 100 * pixels.mean()
-                if pixels.shape[:2] != tuple(measures[["height", "width"]][index]):
-                    bad_masks[index] = f"the mask has {geometry.format_size(pixels.shape)}"
-        except Exception as error:
-            bad_masks[index] = printable(loading.describe_error(error))
 
     loading.for_each_image({"all": names}, measure_image, "Inspecting", bars)
-    deep = measures["readable"] & np.char.endswith(measures["kind"], "16 bit")
-    deep |= measures["readable"] & np.array([data.value_range(each) is not None for each in "XY"])[splits % 2]
-    of_splits = {split: np.flatnonzero(deep[splits == number]) for number, split in enumerate(SPLITS)}
-    narrow = "; ".join(text for _, text in find_narrow(data, paths, of_splits))
-    stacks = [
-        text
-        for number, split in enumerate(SPLITS)
-        for text in folder_source.describe_stacks(
-            *(split, found[split], counts[splits == number]),
-            *(measures["channel_pages"][splits == number], channels_of(data, "XY"[number % 2])),
-        )
-    ]
-    resized, size, refused = _sizes_in_training(data, multiple, names, splits, measures)
+    facts = {split: measures[splits == number] for number, split in enumerate(SPLITS)}
+    narrow = "; ".join(text for _, text in find_narrow(data, paths, facts))
     unreadable, *others = _find(data, multiple, names, splits, measures, reasons)
-    fitting = Finding(findings.REFUSED, [], note=refused), findings.of_details(findings.BAD_MASKS, bad_masks)
-    kinds = [unreadable, *fitting, *others, Finding(findings.NARROW_VALUES, [], note=narrow)]
-    kept = [finding for finding in kinds if finding.count]
-    remarks = [*notes, *stacks, *measured]
-    return Inspection(folder, data, names, splits, measures, kept, remarks, sources, masks, resized, size)
+    domains, refused = None, ""
+    if not reasons:
+        try:
+            domains = load_domains(data, multiple, bars=bars)
+            notes += _describe_masks(domains)
+        except UserError as error:
+            refused = printable(error)
+    kinds = [unreadable, Finding(findings.REFUSED, [], note=refused), *others]
+    kept = [finding for finding in (*kinds, Finding(findings.NARROW_VALUES, [], note=narrow)) if finding.count]
+    remarks = [*notes, *folder_source.describe_stacks(data, found, facts), *measured]
+    return Inspection(folder, data, names, splits, measures, kept, remarks, sources, domains)
 
 
-def _find_masks(
-    folder: pathlib.Path, names: Sequence[str], data: DataConfig
-) -> tuple[list[Name | None], dict[int, str]]:
-    """Return the mask of each image, and the images that lack one, by index, in folders that have masks."""
-    masks: list[Name | None] = [None] * len(names)
-    missing = {}
-    for domain in "AB":
-        indices = [i for i, name in enumerate(names) if name.partition(os.sep)[0].endswith(domain)]
-        if (folder / f"mask{domain}").is_dir():
-            found = folder_source.find_masks(folder / f"mask{domain}", [names[i] for i in indices], data)
-            masks = [dict(zip(indices, found)).get(i, mask) for i, mask in enumerate(masks)]
-            missing.update({i: "no mask" for i in indices if not masks[i]})
-    return masks, missing
-
-
-def _sizes_in_training(
-    data: DataConfig, multiple: int, names: Sequence[str], splits: np.ndarray, measures: np.ndarray
-) -> tuple[np.ndarray, tuple[int, int] | None, str]:
-    """Return sizes after resizing, int [N, 2], the size of the crops, and why training refuses the sizes, or ""."""
-    sizes, readable = loading.sizes_of(measures), np.flatnonzero(measures["readable"])
-    resized = np.zeros_like(sizes)
-    resized[readable] = findings.resized_sizes(data, multiple, sizes[readable], splits[readable])
-    try:
-        named = [names[i] for i in readable]
-        return resized, geometry.final_size(data, sizes[readable], resized[readable], named) if named else None, ""
-    except UserError as error:
-        return resized, None, printable(error)
+def _describe_masks(domains: Domains) -> Iterator[str]:
+    """Yield remarks about the masks of each split; raise `UserError` if a mask cannot be decoded."""
+    for images in (domains.train_x, domains.train_y, domains.test_x, domains.test_y):
+        if images is not None and (masks := images.masks):
+            low, middle, high = np.percentile([100 * masks[i].mean() for i in range(len(masks))], (0, 50, 100))
+            yield f"{images.split}: {low:.0f} to {high:.0f} % of the pixels are inside of masks, median {middle:.0f} %"
 
 
 def _find(
@@ -270,9 +204,8 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
         mean,
         deviation,
         spread > GRAY_SPREAD,
-        header.channel_pages,
+        *(header.channel_pages, 1, header.deep or value_range is not None),
         _shares_of_levels(visible(pixels)),
-        np.nan,
     )
 
 

@@ -16,11 +16,12 @@ from cyclegan import terminal
 from cyclegan.config.data import DataConfig
 from cyclegan.data import loading
 from cyclegan.data.sources import SPLITS, Domains
-from cyclegan.errors import TrainingError, UserError, printable
+from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.errors import UserError, printable
 from cyclegan.images import reader
 from cyclegan.inspection import findings
 from cyclegan.inspection.findings import DUPLICATES, UNREADABLE_FILES, Finding
-from cyclegan.inspection.inspection import FLAGS, Inspection, channels_of, outlined, thumbnail
+from cyclegan.inspection.inspection import FLAGS, Inspection, outlined, thumbnail
 from cyclegan.run import html_report
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")  # page.css lies beside it
@@ -41,7 +42,6 @@ STATISTICS = (
     "color profiles",
     "mean",
     "deviation",
-    "masks",
 )
 
 
@@ -78,14 +78,12 @@ def _statistics(measures: np.ndarray) -> list[str]:
     mean = measures["mean"].mean(axis=0, dtype=np.float64)
     squares = (np.square(measures["mean"], dtype=np.float64) + np.square(measures["deviation"])).mean(axis=0)
     deviation = np.sqrt(np.maximum(squares - mean**2, 0))
-    inside = measures["inside"][~np.isnan(measures["inside"])]
     return [
         str(len(measures)),
         *(_range(values) for values in (width, height, width / height)),
         _counts(measures["kind"]),
         _counts(measures["profile"]),
         *(" ".join(f"{value:.0f}" for value in values) for values in (mean, deviation)),
-        f"{len(inside)} ({_range(np.round(inside))} % inside)" if len(inside) else "",
     ]
 
 
@@ -213,9 +211,9 @@ def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, inde
     """Write a reduced copy of an image; return its figure."""
     file = f"images/{index}.png"
     with contextlib.suppress(ValueError, SyntaxError, OSError):
-        data, domain = inspection.data, "XY"[inspection.splits[index] % 2]
-        options = {"value_range": data.value_range(domain), "nodata": data.nodata}
-        pixels = reader.decode(inspection.sources[index], channels_of(data, domain), **options)
+        data, split = inspection.data, SPLITS[inspection.splits[index]]
+        options = {"value_range": data.value_range(split), "nodata": data.nodata}
+        pixels = reader.decode(inspection.sources[index], data.channels(split), **options)
         thumbnail(pixels, IMAGE_SIDE).save(folder / file)
     return _show(file, finding.describe(inspection.names, index))
 
@@ -227,20 +225,19 @@ def _show(file: str, name: str) -> str:
 
 def _crops(folder: pathlib.Path, inspection: Inspection) -> str:
     """Return a section with random training images as the networks see them; write these images."""
-    dataset, section = inspection.crops(CROPS), ""
-    if dataset is None:
-        return section
-    for split, domain in zip(SPLITS, "XY"):
+    if not (domains := inspection.domains):
+        return ""
+    (x, y), section = (domains.train_x, domains.train_y), ""
+    dataset = UnpairedDataset(x, y, 1, domains.size, seed=0, names=(x.names, y.names), epoch_size=f"{CROPS}")
+    for number, split in enumerate(SPLITS[:2]):
         figures = ""
         for pair in range(CROPS):
-            with contextlib.suppress(TrainingError):  # a damaged mask
-                image, mask = dataset.image(domain, 0, pair), dataset.mask(domain, 0, pair) > 0
-                file = f"images/{split}-{pair}.png"
-                outlined(image, mask).save(folder / file)
-                figures += _show(file, dataset.batch_names(0, pair)["XY".index(domain)])
+            image, mask = (read("XY"[number], 0, pair) for read in (dataset.image, dataset.mask))
+            file = f"images/{split}-{pair}.png"
+            outlined(image, mask > 0).save(folder / file)
+            figures += _show(file, dataset.batch_names(0, pair)[number])
         section += f'<h2>{split} as the networks see it</h2><div class="groups">{figures}</div>'
-    height, width = dataset.size
-    text = f"Random crops of {width} x {height} pixels, mirrored at random."
+    text = f"Random crops of {domains.size[1]} x {domains.size[0]} pixels, mirrored at random."
     text += " Red lines show the borders of masks." * dataset.has_masks
     return f"<section>{section}<p>{text}</p></section>"
 

@@ -9,8 +9,8 @@ from PIL import Image, ImageCms, ImageDraw
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.inspection import report
-from cyclegan.inspection.findings import BAD_MASKS, MIXED, REFUSED, UNREADABLE_FILES
-from cyclegan.inspection.inspection import BINS, MEASURES, measure, outlined
+from cyclegan.inspection.findings import MIXED, REFUSED, UNREADABLE_FILES
+from cyclegan.inspection.inspection import BINS, MEASURES, measure
 from tests.data import image_folders
 from tests.images.dicom_samples import dicom, twelve_bits
 from tests.images.samples import deep_values, tiff_of
@@ -185,15 +185,15 @@ def test_masks_are_counted_and_checked(tmp_path):
         mask.paste(255, (0, 0, 64, 8 * i))
         save(mask, tmp_path / "maskA" / "trainA" / f"{i}.png")
         save(mask.resize((64, 64)), tmp_path / "maskA" / "testA" / f"{i}.png")
-    (tmp_path / "maskA" / "trainA" / "1.png").write_bytes(b"no image")
-    (tmp_path / "maskA" / "trainA" / "2.png").unlink()
+    (text,) = (each.note for each in inspect(tmp_path).findings if each.kind is REFUSED)
+    assert "maskA/trainA/0.png has 64 x 30 pixels; expected 64 x 64 pixels, as its image trainA/0.png has" in text
+    save(Image.new("L", (64, 64)), tmp_path / "maskA" / "trainA" / "0.png")
     found = inspect(tmp_path)
-    (bad,) = (each for each in found.findings if each.kind is BAD_MASKS)
-    assert {found.names[i]: text for i, text in bad.details.items()} == {
-        "trainA/0.png": "the mask has 64 x 30 pixels", "trainA/1.png": "not an image", "trainA/2.png": "no mask"
-    }  # fmt: skip
-    rows = {title: cells for title, *cells in report.statistics(found)}
-    assert rows["masks"] == ["4 (0 44 62 % inside)", "", "3 (0 12 25 % inside)", ""]
+    assert "trainA: 0 to 62 % of the pixels are inside of masks, median 31 %" in found.notes
+    assert "testA: 0 to 25 % of the pixels are inside of masks, median 12 %" in found.notes and not found.findings
+    mask = tmp_path / "maskA" / "trainA" / "1.png"
+    mask.write_bytes(mask.read_bytes()[:-30])
+    assert REFUSED in {each.kind for each in inspect(tmp_path).findings}
 
 
 def test_extreme_shapes_and_sizes_that_training_refuses(tmp_path):
@@ -201,11 +201,11 @@ def test_extreme_shapes_and_sizes_that_training_refuses(tmp_path):
     save(texture(900, (640, 120)), tmp_path / "trainA" / "wide.png")
     stretched = "images of extreme shapes, which are stretched more than 2 times"
     assert findings_of(inspect(tmp_path)) == {stretched: [["trainA/wide.png"]]}
-    assert inspect(tmp_path, preprocess="crop").size == (64, 64)
+    assert inspect(tmp_path, preprocess="crop").domains.size == (64, 64)
     for preprocess in ("none", "scale_width"):
         found = inspect(tmp_path, preprocess=preprocess, image_size=16)
         assert any(each.kind is REFUSED and "differ in size" in each.note for each in found.findings)
-        assert found.size is None and found.crops(3) is None
+        assert found.domains is None
 
 
 def test_crops_are_those_of_training(tmp_path):
@@ -217,14 +217,16 @@ def test_crops_are_those_of_training(tmp_path):
             save(mask, tmp_path / f"mask{domain}" / f"{split}{domain}" / "0.png")
     settings = {"image_size": 32, "load_size": 40}
     domains = image_folders.load(tmp_path, **settings)
-    training = UnpairedDataset(domains.train_x, domains.train_y, 1, domains.size, seed=0, epoch_size="5")
-    shown = inspect(tmp_path, **settings).crops(5)
-    for domain, pair in itertools.product("XY", range(5)):
-        for read in (UnpairedDataset.image, UnpairedDataset.mask):
-            np.testing.assert_array_equal(read(shown, domain, 0, pair), read(training, domain, 0, pair))
-    image = np.asarray(outlined(training.image("X", 0, 0), training.mask("X", 0, 0) > 0))
-    red = (image == (255, 0, 0)).all(axis=-1)
-    assert 40 < red.sum() < 100 and (image[~red] == training.image("X", 0, 0)[~red]).all()
+    options = {"seed": 0, "epoch_size": f"{report.CROPS}"}
+    training = UnpairedDataset(domains.train_x, domains.train_y, 1, domains.size, **options)
+    report.check_folder(tmp_path / "report", tmp_path)
+    report.write(tmp_path / "report", inspect(tmp_path, **settings))
+    for number, pair in itertools.product((0, 1), range(report.CROPS)):
+        expected = training.image("XY"[number], 0, pair)
+        with Image.open(tmp_path / "report" / "images" / f"train{'AB'[number]}-{pair}.png") as image:
+            shown = np.asarray(image)
+        red = (shown == (255, 0, 0)).all(axis=-1)
+        assert 40 < red.sum() < 110 and (shown[~red] == expected[~red]).all()
 
 
 def test_histograms_count_levels(tmp_path):

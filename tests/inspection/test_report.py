@@ -93,7 +93,6 @@ def inspection(*images, findings=(), notes=()):
     """Return an inspection of images: (split, height, width, kind, mean, deviation), or (split,) if unreadable."""
     measures = np.zeros(len(images), MEASURES)
     for row, (_, *values) in zip(measures, images):
-        row["inside"] = np.nan
         if values:
             row["readable"] = True
             row["height"], row["width"], row["kind"], row["mean"], row["deviation"] = values
