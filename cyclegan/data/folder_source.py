@@ -169,20 +169,20 @@ def hold_out(images: Sequence[Name], split: str) -> tuple[list[Name], list[Name]
     for image in images:
         files.setdefault(image.path if isinstance(image, Slice) else image, []).append(image)
     flat, stacks = ([path for path, part in files.items() if (len(part) > 1) == is_stack] for is_stack in (False, True))
-    held_out, texts = [], []
+    held_out: set[Name] = set()
+    texts = []
     for unit, group in (("images", flat), ("files with several images", stacks)):
         if len(group) > 1:
-            chosen = sorted(group, key=_hash)[: number_held_out(len(group))]
-            held_out += [image for path in chosen for image in files[path]]
-            texts.append(f"{len(chosen)} of {len(group)} {unit} of {split}")
+            paths = sorted(group, key=_hash)[: number_held_out(len(group))]
+            held_out.update(image for path in paths for image in files[path])
+            texts.append(f"{len(paths)} of {len(group)} {unit} of {split}")
     if len(stacks) == 1:
         part = files[stacks[0]]
-        count = number_held_out(len(part))
-        held_out += part[-count:]
-        texts.append(f"the last {count} of {len(part)} images of {printable(stacks[0])} (like those before them)")
-    chosen = {*held_out}
-    kept, held_out = ([image for image in images if (image in chosen) == is_chosen] for is_chosen in (False, True))
-    return kept, held_out, f"{' and '.join(texts)} are held out for validation"
+        last = part[-number_held_out(len(part)) :]
+        held_out.update(last)
+        texts.append(f"the last {len(last)} of {len(part)} images of {printable(stacks[0])} (like those before them)")
+    kept, chosen = ([image for image in images if (image in held_out) == is_held] for is_held in (False, True))
+    return kept, chosen, f"{' and '.join(texts)} are held out for validation"
 
 
 def number_held_out(count: int) -> int:

@@ -156,12 +156,11 @@ def _find(
         test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
         sides = {split: max(data.load_shape if split.startswith("train") else test_shape) for split in splits}
         return *_draw_files(data, sides), ()
-    if data.is_tfds:
+    if (folder := data.folder) is None:
         from cyclegan.data import tfds_source  # slow to import
 
         builder = tfds_source.cycle_gan_builder(data.dataset, data.tfds_folder)
         return *tfds_source.read(builder, splits, data.max_dataset_size, bars), ()
-    folder = data.folder
     if not folder.is_dir():
         from cyclegan.data import tfds_source
 
@@ -216,10 +215,9 @@ def _uncropped(data: DataConfig, multiple: int, files: Mapping[str, ImageFiles])
 
 def _add_masks(data: DataConfig, files: Mapping[str, ImageFiles], bars: bool) -> Sequence[str]:
     """Give the images of a folder with maskA or maskB their masks; return remarks for the user."""
-    notes = []
-    for domain in "AB" if not (data.is_embedded or data.is_tfds) else "":
-        folder = pathlib.Path(data.dataset).expanduser() / f"mask{domain}"
-        if not folder.is_dir():
+    notes: list[str] = []
+    for domain in "AB":
+        if not (data.folder and (folder := data.folder / f"mask{domain}").is_dir()):
             continue
         if not data.same_channels:
             raise UserError(

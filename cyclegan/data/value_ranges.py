@@ -83,7 +83,7 @@ def find_narrow(
     `facts` has "deep" of each image by split. Those with 16 bits or a value range are decoded.
     """
     for split, name in RANGES.items():
-        chosen = np.flatnonzero(facts[split]["deep"]) if split in facts else []
+        chosen = np.flatnonzero(facts[split]["deep"]) if split in facts else np.empty(0, int)
         if not len(chosen):
             continue
         sampled = [sources[split][i] for i in chosen[:: -(-len(chosen) // FEW_SAMPLED)]]

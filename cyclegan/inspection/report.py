@@ -212,8 +212,8 @@ def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, inde
     file = f"images/{index}.png"
     with contextlib.suppress(ValueError, SyntaxError, OSError):
         data, split = inspection.data, SPLITS[inspection.splits[index]]
-        options = {"value_range": data.value_range(split), "nodata": data.nodata}
-        pixels = reader.decode(inspection.sources[index], data.channels(split), **options)
+        source, channels, value_range = inspection.sources[index], data.channels(split), data.value_range(split)
+        pixels = reader.decode(source, channels, value_range=value_range, nodata=data.nodata)
         thumbnail(pixels, IMAGE_SIDE).save(folder / file)
     return _show(file, finding.describe(inspection.names, index))
 
@@ -227,7 +227,8 @@ def _crops(folder: pathlib.Path, inspection: Inspection) -> str:
     """Return a section with random training images as the networks see them; write these images."""
     if not (domains := inspection.domains):
         return ""
-    (x, y), section = (domains.train_x, domains.train_y), ""
+    x, y, section = domains.train_x, domains.train_y, ""
+    assert x is not None and y is not None
     dataset = UnpairedDataset(x, y, 1, domains.size, seed=0, names=(x.names, y.names), epoch_size=f"{CROPS}")
     for number, split in enumerate(SPLITS[:2]):
         figures = ""
