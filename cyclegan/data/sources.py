@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from cyclegan import terminal
-from cyclegan.config.data import AUTO, DataConfig
+from cyclegan.config.data import DataConfig
 from cyclegan.data import folder_source, loading, scenes, stripes
 from cyclegan.data.folder_source import Name
 from cyclegan.data.loading import ImageFiles
@@ -43,6 +43,7 @@ RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps d
 class Domains:
     """Images of both domains; training images are `None` if they were not loaded."""
 
+    files: Mapping[str, ImageFiles]  # all images and masks, such as "trainA" and "masks of trainA"
     train_x: ImageFiles | None
     train_y: ImageFiles | None
     test_x: ImageFiles
@@ -56,7 +57,7 @@ class Domains:
     def fingerprint(self) -> dict[str, str]:
         """Return texts that identify the dataset, whatever its folder is; see `RunDirectory.check_data`."""
         counts, lengths = {}, {}
-        for split, part in self._parts().items():
+        for split, part in self.files.items():
             names = "\0".join(part.names).encode(errors="surrogateescape")
             counts[split] = f"{len(part)} images ({zlib.crc32(names):08x})"
             sizes = part.facts["length"]
@@ -66,13 +67,8 @@ class Domains:
 
     def samples(self) -> dict[str, int]:
         """Return checksums of samples of the files, which tell other content of the same length."""
-        parts = self._parts().items()
+        parts = self.files.items()
         return {f"content of {split}": zlib.crc32(part.facts["sample"].tobytes()) for split, part in parts}
-
-    def _parts(self) -> dict[str, ImageFiles]:
-        images = dict(zip(SPLITS, (self.train_x, self.train_y, self.test_x, self.test_y)))
-        masks = {f"masks of {split}": part and part.masks for split, part in images.items()}
-        return {name: part for name, part in {**images, **masks}.items() if part is not None}
 
 
 def load_domains(
@@ -125,14 +121,11 @@ def load_domains(
         [name for part in files.values() for name in part.names],
     )
     pairs, paired = _find_pairs(data, files)
-    narrow = [
-        f"{text}, so the networks see little contrast: try --{name} {AUTO}"
-        for name, text in find_narrow(data, sources, facts)
-    ]
+    narrow = [*find_narrow(data, sources, facts)]
     in_decay = _uncropped(data, multiple, files)
-    masks = {f"masks of {split}": part.masks for split, part in {**files, **in_decay}.items() if part.masks}
-    decoded = _decode(data, {**files, **in_decay, **masks}, local_workers, bars)
+    decoded = _decode(data, {**_with_masks(files), **_with_masks(in_decay)}, local_workers, bars)
     return Domains(
+        _with_masks(files),
         files.get("trainA"),
         files.get("trainB"),
         files["testA"],
@@ -238,6 +231,10 @@ def _add_masks(data: DataConfig, files: Mapping[str, ImageFiles], bars: bool) ->
             part.masks = _load_masks(folder, split, part, paths, bars)
         notes.append(f"Masks: {folder} has one for each of {len(names)} images; the networks change nothing outside")
     return notes
+
+
+def _with_masks(files: Mapping[str, ImageFiles]) -> dict[str, ImageFiles]:
+    return {**files, **{f"masks of {name}": part.masks for name, part in files.items() if part.masks}}
 
 
 def _load_masks(folder: pathlib.Path, split: str, images: ImageFiles, paths: Sequence[Name], bars: bool) -> ImageFiles:

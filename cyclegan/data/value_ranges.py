@@ -77,8 +77,8 @@ def measure_ranges(
 
 def find_narrow(
     data: DataConfig, sources: Mapping[str, Sequence[Source]], facts: Mapping[str, np.ndarray]
-) -> Iterator[tuple[str, str]]:
-    """Decode a few images; yield (name of the setting, text) for splits whose values fill a small part of their range.
+) -> Iterator[str]:
+    """Decode a few images; yield remarks about splits whose values fill a small part of their range.
 
     `facts` has "deep" of each image by split. Those with 16 bits or a value range are decoded.
     """
@@ -97,4 +97,7 @@ def find_narrow(
         low, high = data.value_range(split) or FULL_RANGE
         if np.ptp(np.clip(values, low, high)) < NARROW * (high - low):
             shown = "{:.9g} to {:.9g}".format(*values)
-            yield name, f"{split} has values from {shown}, and its range is {low:.9g} to {high:.9g}"
+            yield (
+                f"{split} has values from {shown}, and its range is {low:.9g} to {high:.9g}, so the networks see little"
+                f" contrast: try --{name} {AUTO}"
+            )

@@ -108,7 +108,7 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
 
     loading.for_each_image({"all": names}, measure_image, "Inspecting", bars)
     facts = {split: measures[splits == number] for number, split in enumerate(SPLITS)}
-    narrow = "; ".join(text for _, text in find_narrow(data, paths, facts))
+    narrow = "; ".join(find_narrow(data, paths, facts))
     unreadable, *others = _find(data, multiple, names, splits, measures, reasons)
     domains, refused = None, ""
     if not reasons:
@@ -124,11 +124,11 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
 
 
 def _describe_masks(domains: Domains) -> Iterator[str]:
-    """Yield remarks about the masks of each split; raise `UserError` if a mask cannot be decoded."""
-    for images in (domains.train_x, domains.train_y, domains.test_x, domains.test_y):
-        if images is not None and (masks := images.masks):
+    """Yield a remark about the masks of each split; raise `UserError` if a mask cannot be decoded."""
+    for name, masks in domains.files.items():
+        if masks.is_mask:
             low, middle, high = np.percentile([100 * masks[i].mean() for i in range(len(masks))], (0, 50, 100))
-            yield f"{images.split}: {low:.0f} to {high:.0f} % of the pixels are inside of masks, median {middle:.0f} %"
+            yield f"{name}: {low:.0f} to {high:.0f} % of the pixels are inside, median {middle:.0f} %"
 
 
 def _find(

@@ -110,7 +110,7 @@ def _examples(names: Sequence[str], finding: Finding) -> Iterator[str]:
 
 def short_lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
     """Return the few lines for the start of training, about findings that need no decoding; none if there are none."""
-    sets = [part for part in (domains.train_x, domains.train_y, domains.test_x, domains.test_y) if part is not None]
+    sets = [domains.files[split] for split in SPLITS]
     names = [name for part in sets for name in part.names]
     found = []
     for finding in _find_without_decoding(data, multiple, [part.facts for part in sets]):

@@ -189,8 +189,8 @@ def test_masks_are_counted_and_checked(tmp_path):
     assert "maskA/trainA/0.png has 64 x 30 pixels; expected 64 x 64 pixels, as its image trainA/0.png has" in text
     save(Image.new("L", (64, 64)), tmp_path / "maskA" / "trainA" / "0.png")
     found = inspect(tmp_path)
-    assert "trainA: 0 to 62 % of the pixels are inside of masks, median 31 %" in found.notes
-    assert "testA: 0 to 25 % of the pixels are inside of masks, median 12 %" in found.notes and not found.findings
+    assert "masks of trainA: 0 to 62 % of the pixels are inside, median 31 %" in found.notes
+    assert "masks of testA: 0 to 25 % of the pixels are inside, median 12 %" in found.notes and not found.findings
     mask = tmp_path / "maskA" / "trainA" / "1.png"
     mask.write_bytes(mask.read_bytes()[:-30])
     assert REFUSED in {each.kind for each in inspect(tmp_path).findings}
