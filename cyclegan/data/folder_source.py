@@ -209,7 +209,7 @@ def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[Name
 
 def describe_others(folder: str, others: Sequence[str]) -> str:
     """Return a remark about the files of a folder that are not used."""
-    links = [path for path in others if not os.path.exists(path)]
+    links = [path for path in others if os.path.islink(path) and not os.path.exists(path)]
     files = {*others} - {*links}
     kinds = ["links to nothing"] * bool(links)
     kinds += sorted({os.path.splitext(path)[1].lower() or os.path.basename(path) for path in files})
@@ -223,7 +223,8 @@ def describe_missing(folder: str | os.PathLike[str]) -> str:
     """Return what is at the path of a folder that does not exist."""
     if os.path.exists(folder):
         return "a file"
-    return f"a link to {os.readlink(folder)}, which does not exist" if os.path.islink(folder) else "no such folder"
+    is_link = os.path.islink(folder)
+    return f"a link to {printable(os.readlink(folder))}, which does not exist" if is_link else "no such folder"
 
 
 def _describe_content(folder: pathlib.Path) -> str:
