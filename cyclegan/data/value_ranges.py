@@ -99,5 +99,5 @@ def find_narrow(
             shown = "{:.9g} to {:.9g}".format(*values)
             yield (
                 f"{split} has values from {shown}, and its range is {low:.9g} to {high:.9g}, so the networks see little"
-                f" contrast: try --{name} {AUTO}"
+                f" contrast; try --{name} {AUTO}"
             )
