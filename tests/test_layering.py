@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "config": {"errors", "terminal", "whole_file"},
     "images": {"errors", "whole_file", "config"},
     "distribution": {"errors", "lazy_tensorflow", "terminal", "config"},
-    "data": {"errors", "terminal", "config", "images"},
+    "data": {"errors", "lazy_tensorflow", "terminal", "config", "images"},
     "networks": {"errors", "lazy_tensorflow", "config", "distribution.hardware"},
     "methods": {"lazy_tensorflow", "config", "networks"},
     "run": {"errors", "whole_file", "terminal", "config", "distribution"},

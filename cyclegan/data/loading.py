@@ -163,13 +163,13 @@ def for_each_image(
         UserError: The function raised `UnreadableImageError` for some images, or there are texts of earlier ones,
             `unreadable`; the text names at most ten.
     """
-    reasons: list[str] = []
+    reasons = {*unreadable}
 
     def call(split: str, index: int) -> None:
         try:
             function(split, index)
         except UnreadableImageError as error:
-            reasons.append(str(error))
+            reasons.add(str(error))
 
     items = [(split, index) for split, part in sources.items() for index in range(len(part))]
     bar = terminal.progress_bar(bars, desc=title, total=len(items), unit=" images", leave=False)
@@ -177,7 +177,6 @@ def for_each_image(
     with bar, concurrent.futures.ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(call, *zip(*items)):
             bar.update()
-    reasons += dict.fromkeys(text for text in unreadable if text not in reasons)
     if reasons:
         names = "; ".join(sorted(reasons)[:MAX_NAMED])
         more = f" and {len(reasons) - MAX_NAMED} more" if len(reasons) > MAX_NAMED else ""

@@ -97,8 +97,8 @@ class RunDirectory:
         changes: The settings among these, such as "lr 0.1 -> 0.2".
 
     Raises:
-        UserError: The folder cannot be written, or another process trains there, or this command cannot resume its run:
-            the networks, the data or the stack differ, or the checkpoints are gone.
+        UserError: The folder cannot be written or is among the images, or another process trains there, or this command
+            cannot resume its run: the networks, the data or the stack differ, or the checkpoints are gone.
     """
 
     def __init__(self, config: Config, stack: Mapping[str, Any], writes: bool = True) -> None:
@@ -112,6 +112,11 @@ class RunDirectory:
         self._imported = False
         self._saved_data: dict[str, Any] = {}
         self._lock: int | None = None  # the descriptor of its file
+        if config.data.is_inside(self.path):
+            raise UserError(
+                f"--output_dir {self.path}: lies in the folder of the images, {config.data.dataset}; expected a folder"
+                " outside of it, because samples would become training images"
+            )
         try:
             if writes:
                 self.path.mkdir(parents=True, exist_ok=True)

@@ -77,10 +77,11 @@ class EvaluationCallback:
         if self._evaluator is not None and epoch.is_sound:
             scores, epoch.best_kid = self._scores(self._evaluator, epoch.state)
             epoch.metrics["test"].update(scores)
-        outcome = self._workers.broadcast_from_chief(2 if epoch.best_kid else bool(scores))
+        counts = bool(scores) and self._evaluator is not None and self._evaluator.is_reliable
+        outcome = self._workers.broadcast_from_chief(2 if epoch.best_kid else counts)
         epoch.is_best = outcome == 2
         if not outcome:
-            return  # an epoch without scores does not count
+            return  # an epoch without scores, or with those of few images, does not count
         state = epoch.state
         state.evaluations_since_best = 0 if epoch.is_best else state.evaluations_since_best + 1
         if not epoch.is_last and state.is_stalled(self._patience):
@@ -106,7 +107,8 @@ class EvaluationCallback:
             logger.warning(f"epoch {state.epoch} has no scores: {error}")
             return {}, {}
         metrics = {f"score/{d}/{key}": value for d in scores for key, value in scores[d].items()}
-        best = {d: s["KID"] for d, s in scores.items() if s["KID"] < state.best_kid.get(d, math.inf)}
+        low = {d: s["KID"] for d, s in scores.items() if s["KID"] < state.best_kid.get(d, math.inf)}
+        best = low if evaluator.is_reliable else {}
         return {name: value for name, value in metrics.items() if math.isfinite(value)}, best
 
 

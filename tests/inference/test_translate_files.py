@@ -184,6 +184,11 @@ def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "in")
     translate([model], "*.jp*g", "../some")
     assert files(tmp_path / "some") == ["b.jpg", "h.jpg"]  # as in a shell, capital letters are others
+    bracketed = (tmp_path / "in").rename(tmp_path / "[in]")
+    (tmp_path / "i").mkdir()  # what the name would match as a pattern
+    translate([model], bracketed, tmp_path / "folder", format="png")
+    translate([model], bracketed / "*.jp*g", tmp_path / "pattern")
+    assert files(tmp_path / "folder") == files(tmp_path / "all") and files(tmp_path / "pattern") == ["b.jpg", "h.jpg"]
     with pytest.raises(UserError, match=r"x\*: no images; expected at least one of \.png"):
         translate([model], "x*", "../none")
 

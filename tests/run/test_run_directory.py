@@ -47,6 +47,18 @@ def test_another_dataset_is_refused(run_folder):
         again.check_data({"trainA": "4 images (2)"})
 
 
+@pytest.mark.parametrize("inside", ["", "trainA", "trainB/sub/run", "link"])
+def test_a_folder_among_the_images_is_refused_before_it_is_written(tmp_path, inside):
+    (tmp_path / "photos" / "trainA").mkdir(parents=True)
+    (tmp_path / "photos" / "link").symlink_to("trainA")
+    for path in (tmp_path / "photos" / inside, tmp_path / "photos" / ".." / "photos" / inside):
+        with pytest.raises(UserError, match="--output_dir .* lies in the folder of the images, .*; expected a folder"):
+            open_run(path, dataset=str(tmp_path / "photos"))
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["link", "photos", "trainA"]
+    with open_run(tmp_path / "photos of a run", dataset=str(tmp_path / "photos")) as run:
+        assert run.path.is_dir()
+
+
 def test_images_of_other_sizes_cause_a_warning(tmp_path):
     data = {"trainA": "3 images (1)", "trainA bytes": "10 bytes (1)"}
     with open_run(tmp_path) as first:

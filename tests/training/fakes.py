@@ -81,7 +81,8 @@ class Scored:
 
     directions = ("x2y", "y2x")
 
-    def __init__(self, kids, name="random"):
+    def __init__(self, kids, name="random", is_reliable=True):
+        self.is_reliable = is_reliable
         self.kids, self.extractor = iter(kids), types.SimpleNamespace(name=name)
 
     def scores(self, direction, errors=True):

@@ -116,6 +116,13 @@ def test_patience_ends_training(fit, caplog):
     assert recorder.epochs_of("test") == [5, 6]  # the count continues
 
 
+def test_scores_of_few_images_choose_nothing(fit):
+    few = Scored([0.5, 0.5] * 4, is_reliable=False)
+    metrics, _, trainer = fit(4, evaluation=few, evaluate_every=1, patience=1, plot_every=99)
+    assert trainer.state.epoch == 4 and metrics["test"]["score/x2y/KID"] == 0.5
+    assert (trainer.state.best_kid, trainer.state.evaluations_since_best) == ({}, 0)
+
+
 def test_other_workers_end_with_the_chief():
     chief = types.SimpleNamespace(broadcast_from_chief=lambda value: 1)  # it has scores, none of them the best
     epoch = Epoch(TrainState(epoch=2), False, {})
