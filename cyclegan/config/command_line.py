@@ -139,17 +139,20 @@ def _make_parser(settings: Mapping[str, Setting]) -> ArgumentParser:
     return parser
 
 
-def parse_with_networks(argv: Optional[Sequence[str]], networks: Mapping[str, tuple[Any, str]]) -> Config:
+def parse_with_networks(
+    argv: Optional[Sequence[str]], networks: Mapping[str, tuple[Any, str]], **overrides: Any
+) -> Config:
     """Return the configuration of a command line with the settings of networks that exist.
 
     Args:
         argv: Arguments as for `parse_args`, which raises the other errors.
         networks: Settings by name, as (value, path that has it). They win over the preset and the file.
+        overrides: Settings that win over all flags.
 
     Raises:
         UserError: Flags contradict the networks; the text names them.
     """
-    typed = parse_flags(argv)
+    typed = {**parse_flags(argv), **overrides}
     fixed = {name: each for name, each in networks.items() if not (name in WITHOUT_WEIGHTS and name in typed)}
     wrong = [
         f"--{name} {typed[name]}: expected {value}, as {path} has"
@@ -158,7 +161,7 @@ def parse_with_networks(argv: Optional[Sequence[str]], networks: Mapping[str, tu
     ]
     if wrong:
         raise UserError(f"{'; '.join(wrong)}: drop the flag{'s'[: len(wrong) > 1]}")
-    return parse_args(argv, **{name: value for name, (value, _) in fixed.items()})
+    return parse_args(argv, **{**overrides, **{name: value for name, (value, _) in fixed.items()}})
 
 
 def settings_below(given: Mapping[str, Any]) -> dict[str, Any]:
