@@ -19,7 +19,7 @@ from cyclegan.run import metrics_log
 if TYPE_CHECKING:
     from cyclegan.training.callbacks import Epoch
 
-SHOWN = ("error/", "score/")  # beginnings of the metrics that `repr` shows
+SHOWN = ("test/error/", "test/score/")  # beginnings of the metrics that `repr` shows
 
 
 class Run(Model):
@@ -69,13 +69,9 @@ class Run(Model):
         NaN stands for metrics that an epoch does not have. runs/README.md explains them. For a table:
         `pandas.DataFrame(run.history)`.
         """
-        rows: dict[int, dict[str, float]] = {}
-        for line in metrics_log.read(self.path / "metrics.jsonl"):
-            split, epoch, step = (line.pop(name) for name in ("split", "epoch", "step"))
-            if split != "steps" and "event" not in line:
-                rows.setdefault(epoch, {"epoch": epoch, "step": step}).update(_columns({split: line}))
-        names = dict.fromkeys(name for row in rows.values() for name in row)
-        return {name: [row.get(name, math.nan) for row in rows.values()] for name in names}
+        rows = metrics_log.epochs(self.path / "metrics.jsonl")
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: [row.get(name, math.nan) for row in rows] for name in names}
 
     def __repr__(self) -> str:
         config, state = self.config, self.train_state
@@ -85,11 +81,9 @@ class Run(Model):
             f" filters, trained on {config.data.dataset} at {width} x {height} pixels",
             f"{state.epoch} of {config.optimization.epochs} epochs, {state.step} steps; {self.checkpoint.name}",
         ]
-        history = self.history
-        for row, epoch in enumerate(history.get("epoch", ())):
-            values = ((name.partition("/")[2], column[row]) for name, column in history.items())
-            shown = [f"{name} {value:.4g}" for name, value in values if name.startswith(SHOWN) and value == value]
-            if epoch == state.epoch and shown:
+        for row in metrics_log.epochs(self.path / "metrics.jsonl"):
+            shown = [f"{name[5:]} {value:.4g}" for name, value in row.items() if name.startswith(SHOWN)]
+            if row["epoch"] == state.epoch and shown:
                 lines.append(f"Held-out images: {', '.join(shown)}")
         return "\n  ".join(lines)
 

@@ -89,9 +89,7 @@ class ScoreOptions:
         return subfolder if subfolder.is_dir() else folder
 
 
-def score_run(
-    run: str | os.PathLike[str] | Model, checkpoint: str | None, options: ScoreOptions
-) -> dict[str, Any]:
+def score_run(run: str | os.PathLike[str] | Model, checkpoint: str | None, options: ScoreOptions) -> dict[str, Any]:
     """Score the generators of a run at a checkpoint, by default the newest; or those of a `Model`.
 
     Returns:

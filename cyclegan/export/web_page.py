@@ -19,7 +19,7 @@ from cyclegan import terminal
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError, printable
 from cyclegan.export import exporter
-from cyclegan.export.exporter import EXPORT_FORMATS, ExportOptions
+from cyclegan.export.exporter import MARKERS, ExportOptions
 
 PAGE_FILES = pathlib.Path(__file__).with_name("web")  # folder of the files of each page
 RUNTIME = "onnxruntime-web@1.22.0"  # the package of ONNX Runtime Web in npm's registry
@@ -55,10 +55,9 @@ def check(page: Page, channels: Sequence[int]) -> None:
 
 def export(
     generators: Mapping[str, tf.keras.Model],
-    out: str | pathlib.Path,
+    out: pathlib.Path,
     images: Mapping[str, Sequence[np.ndarray]],
     page: Page,
-    overwrite: bool = False,
 ) -> float:
     """Export generators as a page, as `exporter.export` does.
 
@@ -67,13 +66,11 @@ def export(
         out: Folder to make.
         images: uint8 images [H, W, C] to compare on, by direction.
         page: Contents of the page.
-        overwrite: Whether to replace an existing page.
 
     Returns:
-        The largest difference of the ONNX files from the networks, in [-1, 1].
+        The largest difference of the ONNX files from the networks, in gray levels of 255.
     """
-    options = ExportOptions("web", overwrite=overwrite)
-    exporter.check(out, options)
+    options = ExportOptions("onnx")
     with exporter.new_file(out) as made:
         shutil.copytree(PAGE_FILES, made)
         differences = [
@@ -107,7 +104,7 @@ def _fill_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.ker
             for direction, generator in generators.items()
         ],
     }
-    (folder / EXPORT_FORMATS["web"].marker).write_text(json.dumps(settings, indent=1), encoding="utf-8")
+    (folder / MARKERS["web"]).write_text(json.dumps(settings, indent=1), encoding="utf-8")
 
 
 def policy(runtime: str = "") -> str:
