@@ -27,9 +27,10 @@ MAY_IMPORT = {
         *("errors", "lazy_tensorflow", "terminal", "config", "images", "distribution", "data", "networks", "methods"),
         *("run", "inspection", "evaluation"),
     },
-    "export": {"errors", "terminal", "config", "networks"},
+    "export": {"errors", "terminal", "config", "networks", "run", "inference"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
+MAY_IMPORT["api"] = {"terminal", "cli", "evaluation", "inference", "run", "training"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 
 

@@ -159,9 +159,10 @@ def _choose_format(out: pathlib.Path, format: str | None) -> str:
     if format is None and implied is None:
         raise UserError(f"{out}: expected --format, or a name that ends in one of {' '.join(ENDINGS)}")
     if format and implied != format and (implied or format == "keras"):
-        ending = next((ending for ending, name in ENDINGS.items() if name == format), "no ending of another format")
-        other = f", or --format {implied}" if implied else ""
-        raise UserError(f"{out}: --format {format} expects a name with {ending}{other}")
+        other = f"{implied} files end in {out.suffix}" if implied else "Keras loads no other"
+        ending = next((ending for ending, name in ENDINGS.items() if name == format), "")
+        expected = f"a name that ends in {ending}" if ending else "a name without an ending"
+        raise UserError(f"{out}: --format {format} expects {expected}; {other}")
     return format or str(implied)
 
 

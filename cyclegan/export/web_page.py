@@ -26,6 +26,8 @@ RUNTIME = "onnxruntime-web@1.22.0"  # the package of ONNX Runtime Web in npm's r
 SCRIPT, WASM = "ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.jsep.wasm"
 COPIED_SCRIPT = "ort.webgpu.bundle.min.js"  # some servers do not know that .mjs is JavaScript
 CDN = f"https://cdn.jsdelivr.net/npm/{RUNTIME}/dist/"
+NOTICE = "No image leaves this computer: the network runs in this browser."
+SERVER_NOTICE = "Images go to the program that serves this page, which translates them and keeps none."
 SIDES = (128, 256, 384, 512, 768, 1024, 1536)  # longer sides in pixels, for the user to choose from
 
 
@@ -79,17 +81,29 @@ def export(
         ]
         if page.runtime != "cdn":
             _copy_runtime(page.runtime, made / "runtime")
-        _fill_page(made, page, generators)
+        inputs = {direction: generator.input_shape[-1] for direction, generator in generators.items()}
+        for name, text in texts(page, inputs).items():
+            (made / name).write_text(text, encoding="utf-8")
     return max(differences)
 
 
-def _fill_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.keras.Model]) -> None:
-    """Write the title and the policy into `index.html`, and the settings into a file beside it."""
-    index = (folder / "index.html").read_text(encoding="utf-8")
-    index = index.replace("{{policy}}", policy(CDN if page.runtime == "cdn" else ""))
-    index = index.replace("{{title}}", html.escape(printable(page.title)))
-    (folder / "index.html").write_text(index, encoding="utf-8")
+def texts(page: Page, inputs: Mapping[str, int], server: str = "") -> dict[str, str]:
+    """Return the texts of the files of a page that depend on the networks.
+
+    Args:
+        page: Contents of the page.
+        inputs: Channels of the originals by direction.
+        server: URL that translates the images that are posted to it; by default, the browser translates.
+    """
+    index = (PAGE_FILES / "index.html").read_text(encoding="utf-8")
+    for name, text in (
+        ("policy", policy(CDN if page.runtime == "cdn" else "")),
+        ("title", html.escape(printable(page.title))),
+        ("notice", SERVER_NOTICE if server else NOTICE),
+    ):
+        index = index.replace(f"{{{{{name}}}}}", text)
     settings = {
+        "server": server,
         "runtime": CDN + SCRIPT if page.runtime == "cdn" else f"runtime/{COPIED_SCRIPT}",
         "multiple": page.multiple,
         "side": page.side,
@@ -99,12 +113,12 @@ def _fill_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.ker
                 "name": direction,
                 "label": " → ".join(DIRECTIONS[direction]),
                 "file": f"{direction}.onnx",
-                "inputs": generator.input_shape[-1],
+                "inputs": count,
             }
-            for direction, generator in generators.items()
+            for direction, count in inputs.items()
         ],
     }
-    (folder / MARKERS["web"]).write_text(json.dumps(settings, indent=1), encoding="utf-8")
+    return {"index.html": index, MARKERS["web"]: json.dumps(settings, indent=1)}
 
 
 def policy(runtime: str = "") -> str:
