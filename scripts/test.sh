@@ -22,10 +22,11 @@ optional pydicom --no-deps 'pydicom==2.4.4 ; python_version < "3.10"' 'pydicom==
 optional av --no-deps 'av>=15.1'
 optional nibabel --no-deps 'nibabel==5.3.3 ; python_version < "3.10"' 'nibabel==5.4.2 ; python_version >= "3.10"'
 optional rasterio --no-deps 'rasterio>=1.4' affine cligj click-plugins attrs certifi click pyparsing
-# The trackers, in versions that fit the packages that are here.
+# The trackers and the server, in versions that fit the packages that are here.
 "$venv/bin/python" -m pip freeze --exclude-editable 2>/dev/null | grep -v ' @ ' >"$venv/.constraints"
 optional wandb -c "$venv/.constraints" 'wandb>=0.25'
 optional mlflow-skinny -c "$venv/.constraints" 'mlflow-skinny>=3.1'
+optional fastapi -c "$venv/.constraints" 'fastapi>=0.115' 'uvicorn>=0.30'
 
 "$venv/bin/ruff" format --check .
 "$venv/bin/ruff" check .
