@@ -138,9 +138,10 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def _messages() -> Iterator[None]:
     """Show the messages of the package inside the context, as its commands do; leave logging as it was before."""
-    loggers = [logging.getLogger("cyclegan"), logging.root]
+    loggers = [logging.getLogger("cyclegan"), logging.getLogger("tensorflow"), logging.root]
     before = [(each, each.handlers[:], each.level) for each in loggers]
     terminal.configure_logging()
+    loggers[1].setLevel(logging.WARNING)  # TensorFlow shows more in a notebook
     try:
         yield
     finally:

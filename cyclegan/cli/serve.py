@@ -32,105 +32,90 @@ UPLOAD_SECONDS = 60.0  # for the content of a file
 CONNECTIONS = 200  # further ones are refused
 
 
-class Refused(Exception):
-    """A request that can't be answered: an HTTP status and a text."""
+class Refused(UserError):
+    """A request that can't be answered; `status` is the one of HTTP."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
         self.status = status
 
 
-class Translator:
-    """Translate the content of files, one at a time.
+def translate_content(
+    models: "list[Model]", content: bytes, direction: str, format: Optional[str], max_pixels: int
+) -> tuple[bytes, str]:
+    """Return the content and the name of the file that `translate_files.translate` writes for an image file.
 
-    Args:
-        models: A run on each device, see `load_on_devices`.
-        max_pixels: Largest number of pixels of an image.
+    Raises:
+        UserError: The content is no image, or the arguments do not fit.
+        Refused: The image has more than `max_pixels` pixels.
     """
+    from cyclegan.images import formats
+    from cyclegan.images.image import ImageError
+    from cyclegan.inference.translate_files import translate
 
-    def __init__(self, models: "list[Model]", max_pixels: int) -> None:
-        self.models, self._max_pixels, self._lock = models, max_pixels, threading.Lock()
-
-    def translate(self, content: bytes, direction: str, format: Optional[str]) -> tuple[bytes, str]:
-        """Return the content and the name of the file that `translate_files.translate` writes.
-
-        Raises:
-            Refused: The content is no image, or is too large; or the flags do not fit.
-        """
-        from cyclegan.images import formats
-        from cyclegan.inference.translate_files import translate
-
-        name = f"image{formats.FORMATS[self._inspect(content, direction)].endings[0]}"
-        with tempfile.TemporaryDirectory() as folder, self._lock:
-            source, target = pathlib.Path(folder, name), pathlib.Path(folder, "translation")
-            source.write_bytes(content)
-            try:
-                report = translate(self.models, source, target, direction=direction, format=format)  # type: ignore[arg-type]
-                if report.failed:
-                    raise UserError(report.failed[0])
-            except UserError as error:
-                raise Refused(400, str(error).replace(f"{folder}{os.sep}", "")) from None
-            (written,) = target.iterdir()
-            return written.read_bytes(), written.name
-
-    def _inspect(self, content: bytes, direction: str) -> str:
-        """Return the format of an image, by its header; raise `Refused` if it is none, or too large."""
-        from cyclegan.images import formats
-        from cyclegan.images.image import ImageError
-
-        model, images = self.models[0], 1
-        if direction not in model.generators:
-            raise Refused(400, f"direction {direction}: expected {' or '.join(model.generators)}")
+    if direction not in models[0].generators:
+        raise UserError(f"direction {direction}: expected {' or '.join(models[0].generators)}")
+    try:
+        image, number = formats.open_image(io.BytesIO(content)), 1
+        header = image.header
+        if models[0].config.data.stacks == "all" or header.format == "nifti":
+            with formats.explain(header.format, "pages"):
+                number = image.count(models[0].channels(direction)[0])
+    except ImageError as error:
+        raise UserError(f"the content of the request is {error}; expected an image file") from None
+    if header.format == "film":
+        raise UserError("the content of the request is a film; expected an image file")
+    if number * header.height * header.width > max_pixels:
+        size = f"{number} x {header.width} x {header.height} pixels"
+        raise Refused(f"{size}; expected at most {max_pixels / 1e6:g} million", 413)
+    with tempfile.TemporaryDirectory() as folder:
+        source = pathlib.Path(folder, f"image{formats.FORMATS[header.format].endings[0]}")
+        target = pathlib.Path(folder, "translation")
+        source.write_bytes(content)
         try:
-            image = formats.open_image(io.BytesIO(content))
-            header = image.header
-            if model.config.data.stacks == "all" or header.format == "nifti":
-                with formats.explain(header.format, "pages"):
-                    images = image.count(model.channels(direction)[0])
-        except (ImageError, UserError) as error:
-            raise Refused(400, f"the content of the request is {error}; expected an image file") from None
-        if header.format == "film":
-            raise Refused(400, "the content of the request is a film; expected an image")
-        if images * header.height * header.width > self._max_pixels:
-            raise Refused(
-                413,
-                f"{images} x {header.width} x {header.height} pixels; expected at most {self._max_pixels / 1e6:g}"
-                " million",
-            )
-        return header.format
+            report = translate(models, source, target, direction=direction, format=format)  # type: ignore[arg-type]
+            if report.failed:
+                raise UserError(report.failed[0])
+        except UserError as error:
+            raise UserError(str(error).replace(f"{folder}{os.sep}", "")) from None
+        (written,) = target.iterdir()
+        return written.read_bytes(), written.name
 
 
-def make_app(translator: Translator, max_bytes: int, at_once: int) -> Any:
-    """Return the application; `max_bytes` limits a file, and `at_once` the requests that are being answered."""
+def make_app(models: "list[Model]", max_bytes: int, max_pixels: int, at_once: int) -> Any:
+    """Return the application, which translates one image at a time with a run, loaded on each device.
+
+    `max_bytes` limits a file, `max_pixels` an image, and `at_once` the requests that wait or are being answered.
+    """
     from fastapi import FastAPI, HTTPException, Request, Response
     from fastapi.concurrency import run_in_threadpool
     from starlette.requests import ClientDisconnect
 
-    model, files = translator.models[0], _page(translator.models[0])
-    app, slots = FastAPI(docs_url=None, redoc_url=None), asyncio.BoundedSemaphore(at_once)
+    app, files, model = FastAPI(docs_url=None, redoc_url=None), _page(models[0]), models[0]
+    slots, lock = asyncio.BoundedSemaphore(at_once), threading.Lock()
+
+    def answer(content: bytes, direction: str, format: Optional[str]) -> Response:
+        with lock:
+            made, name = translate_content(models, content, direction, format, max_pixels)
+        return Response(made, media_type=mimetypes.guess_type(name)[0] or "application/octet-stream")
 
     @app.post("/translate")
     async def translate(request: Request, direction: str = "x2y", format: Optional[str] = None) -> Response:
         try:
             if slots.locked():
-                raise Refused(503, f"{at_once} requests are being answered; try again later")
+                raise Refused(f"{at_once} requests are being answered; try again later", 503)
             async with slots:
                 content = await asyncio.wait_for(_read(request, max_bytes), UPLOAD_SECONDS)
-                made, name = await run_in_threadpool(translator.translate, content, direction, format)
-        except Refused as refused:
-            raise HTTPException(refused.status, str(refused)) from None
+                return await run_in_threadpool(answer, content, direction, format)
+        except UserError as error:
+            raise HTTPException(getattr(error, "status", 400), str(error)) from None
         except (asyncio.TimeoutError, ClientDisconnect):
             raise HTTPException(408, "the content of the request did not arrive in time") from None
-        return Response(made, media_type=mimetypes.guess_type(name)[0] or "application/octet-stream")
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
-        return {
-            "status": "ok",
-            "run": str(model.path),
-            "checkpoint": model.checkpoint.name,
-            "directions": [*model.generators],
-        }
+        names = {"run": str(model.path), "checkpoint": model.checkpoint.name}
+        return {"status": "ok", **names, "directions": [*model.generators]}
 
     @app.get("/{name:path}")
     async def page(name: str) -> Response:
@@ -148,7 +133,7 @@ async def _read(request: Any, max_bytes: int) -> bytes:
     async for part in request.stream():
         content += part
         if len(content) > max_bytes:
-            raise Refused(413, f"the file has more than {max_bytes / 1e6:g} MB; expected a smaller one")
+            raise Refused(f"the file has more than {max_bytes / 1e6:g} MB; expected a smaller one", 413)
     return bytes(content)
 
 
@@ -204,10 +189,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         with terminal.start():
             from cyclegan.inference.model import load_on_devices
 
-        translator = Translator(load_on_devices(given.run, given.checkpoint), given.max_megapixels * 10**6)
-        app = make_app(translator, given.max_mb * 10**6, given.at_once)
+        models = load_on_devices(given.run, given.checkpoint)
+        app = make_app(models, given.max_mb * 10**6, given.max_megapixels * 10**6, given.at_once)
         host, port = listening.getsockname()[:2]
-        logger.info("http://%s:%d translates with %s; Ctrl-C ends it", host, port, translator.models[0].checkpoint)
+        logger.info("http://%s:%d translates with %s; Ctrl-C ends it", host, port, models[0].checkpoint)
         settings = uvicorn.Config(app, log_level="warning", limit_concurrency=CONNECTIONS, server_header=False)
         uvicorn.Server(settings).run([listening])
 
