@@ -188,7 +188,7 @@ def _log_signature(
     channels: tuple[int, int], options: ExportOptions, data: DataConfig, direction: str, multiple: int
 ) -> None:
     """Log the input and the output of a file, and the values that their lowest and highest numbers stand for."""
-    from cyclegan.export.portable import INPUT, OUTPUT
+    from cyclegan.export.exporter import INPUT, OUTPUT
 
     kind, low, high = ("uint8", 0, 255) if options.uint8 else ("float32", -1, 1)
     sides = "1, {}, {}".format(*options.size) if options.size else "N, H, W"

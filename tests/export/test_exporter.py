@@ -11,7 +11,7 @@ from PIL import Image
 
 from cyclegan.cli import export as command
 from cyclegan.errors import UserError
-from cyclegan.export import portable
+from cyclegan.export import exporter
 from cyclegan.export.exporter import EXPORT_FORMATS, MARKERS, ExportError, ExportFormat, ExportOptions, check, export
 from tests.export.models import UNET, make_generator
 
@@ -163,7 +163,7 @@ def place(tmp_path, monkeypatch):
     def put(generator, function, **options):
         out.write_text("old")
         monkeypatch.setitem(EXPORT_FORMATS, "onnx", faked(function))
-        monkeypatch.setattr(portable, "make_portable", lambda *arguments: None)
+        monkeypatch.setattr(exporter, "make_portable", lambda *arguments: None)
         return export(generator, out, [colour(), colour((32, 36))], ExportOptions("onnx", **options))
 
     return put, out
