@@ -53,8 +53,7 @@ def translate_content(
     from cyclegan.images.image import ImageError
     from cyclegan.inference.translate_files import translate
 
-    if direction not in models[0].generators:
-        raise UserError(f"direction {direction}: expected {' or '.join(models[0].generators)}")
+    models[0].generator(direction)  # raises an error if there is none
     try:
         image, number = formats.open_image(io.BytesIO(content)), 1
         header = image.header

@@ -59,8 +59,6 @@ class ScoreOptions:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        if self.direction not in (None, *DIRECTIONS):
-            raise UserError(f"--direction {self.direction}: expected {' or '.join(DIRECTIONS)}")
         for name, least in (("max_images", 2), ("batch_size", 1), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and value < least:

@@ -199,7 +199,7 @@ class Model:
         if direction not in self.generators:
             raise UserError(
                 f"{self.path}: --objective {self.config.objective.objective} has no generator"
-                f" {' -> '.join(DIRECTIONS[direction])}; expected --direction {' or '.join(self.generators)}"
+                f" {' -> '.join(DIRECTIONS.get(direction, [direction]))}; expected --direction {' or '.join(self.generators)}"
             )
         return self.generators[direction]
 

@@ -81,7 +81,7 @@ def test_the_health_and_another_format(port, model):
         ("", b"hello", 400, "is not an image"),
         ("", b"", 400, "is an empty file"),
         ("", image()[:-200], 400, "image.png (a damaged PNG file: truncated)"),
-        ("?direction=up", image(), 400, "direction up: expected x2y or y2x"),
+        ("?direction=up", image(), 400, "has no generator up; expected --direction x2y or y2x"),
         ("?format=exe", image(), 400, "--format exe: expected one of png"),
         ("?format=dicom", image(), 400, "expected a DICOM file as original"),
         ("", image(size=(200, 101)), 413, "200 x 101 pixels; expected at most 0.02 million"),
