@@ -14,7 +14,7 @@ FLAGS_OF_OTHER_PROGRAMS = {
     *("--logdir", "--load_fast", "--index-url", "--upgrade", "--all"),  # TensorBoard, pip, tests/conftest.py
     *("--cpus-per-task", "--gpus-per-node", "--job-name", "--nodes", "--ntasks-per-node", "--time"),  # Slurm
     *("--kill-on-bad-exit", "--open-mode", "--output", "--requeue", "--signal", "--wait"),
-    *("--map-root-user", "--net"),  # unshare
+    *("--map-root-user", "--net", "--data-binary"),  # unshare, curl
 }
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "runs/README.md", "docs/quickstart.ipynb")]
 PAGES += sorted((ROOT / "docs").glob("*.md"))
