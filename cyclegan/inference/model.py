@@ -197,9 +197,10 @@ class Model:
     def generator(self, direction: str) -> tf.keras.Model:
         """Return the generator of a direction, "x2y" or "y2x"; raise `UserError` if the run has none."""
         if direction not in self.generators:
+            wanted = " -> ".join(DIRECTIONS.get(direction, [direction]))
             raise UserError(
-                f"{self.path}: --objective {self.config.objective.objective} has no generator"
-                f" {' -> '.join(DIRECTIONS.get(direction, [direction]))}; expected --direction {' or '.join(self.generators)}"
+                f"{self.path}: --objective {self.config.objective.objective} has no generator {wanted}; expected"
+                f" --direction {' or '.join(self.generators)}"
             )
         return self.generators[direction]
 

@@ -58,7 +58,7 @@ async function translateCanvas(canvas, name) {
   draw(original, ["#input", "#over"]);
   draw(forth.image, ["#output", "#under"]);
   find("#name").textContent = name;
-  offerDownload(`${name.replace(/\.[^.]*$/, "")}-${there.name}.png`);
+  await offerDownload(`${name.replace(/\.[^.]*$/, "")}-${there.name}.png`);
   find("#back").hidden = true;
   find("#result").hidden = false;
   if (back) {
@@ -88,12 +88,11 @@ function draw(image, selectors) {
   }
 }
 
-function offerDownload(name) {
-  find("#output").toBlob((blob) => {
-    const link = find("#download");
-    URL.revokeObjectURL(link.href);
-    Object.assign(link, { href: URL.createObjectURL(blob), download: name });
-  });
+async function offerDownload(name) {
+  const blob = await new Promise((done) => find("#output").toBlob(done));
+  const link = find("#download");
+  URL.revokeObjectURL(link.href);
+  Object.assign(link, { href: URL.createObjectURL(blob), download: name });
 }
 
 // ---- Progress and errors
