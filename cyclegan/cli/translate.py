@@ -99,7 +99,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--format",
-        choices=[name for name in formats.FORMATS if name != "heif"],  # which is only read
+        choices=[name for name, form in formats.FORMATS.items() if form.write or form.is_copy],
         help="format of the translations (default: the original's; films stay films; film: a film as .mp4)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace existing files")

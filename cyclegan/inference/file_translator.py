@@ -21,7 +21,7 @@ from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading
 from cyclegan.data.loading import available_cores
 from cyclegan.errors import printable
-from cyclegan.images import dicom_format, formats, geometry, reader
+from cyclegan.images import formats, geometry, reader
 from cyclegan.images.film_format import FilmWriter, open_film
 from cyclegan.images.image import DecodedImage, ImageError, Metadata, convert_bands, visible
 from cyclegan.images.reader import Slice, Source
@@ -154,8 +154,7 @@ class FileTranslator:
     def run(self, tasks: Sequence[FileTask], report: Report, bars: bool) -> None:
         """Translate files, and add what becomes of them to a report; show a progress bar if `bars` is true."""
         images, films = (
-            [task for task in tasks if (formats.format_of(task.source) == "film") == is_film]
-            for is_film in (False, True)
+            [task for task in tasks if formats.is_film(task.source) == is_film] for is_film in (False, True)
         )
         title, total = " to ".join(DIRECTIONS[self._request.direction]), len(images) + len(report.failed)
         pool = concurrent.futures.ThreadPoolExecutor(self._idle.qsize() + available_cores())
@@ -198,7 +197,8 @@ class FileTranslator:
 
     def _is_stack(self, task: FileTask) -> bool:
         """Return whether all images of a file are translated, into one file."""
-        return self._format_of(task) == "nifti" or (self._request.stacks == "all" and task.images != 1)
+        is_volume = formats.FORMATS[self._format_of(task)].is_volume
+        return is_volume or (self._request.stacks == "all" and task.images != 1)
 
     def translate(self, tasks: Sequence[FileTask]) -> Report:
         """Read, translate and write files whose images have the same shape."""
@@ -310,7 +310,7 @@ class FileTranslator:
             self._request.size is None
             and self._request.page is None
             and not task.mask
-            and self._format_of(task) == "tiff"
+            and formats.FORMATS[self._format_of(task)].write_rows is not None
         )
 
     def _translate_rows(self, report: Report, task: FileTask) -> bool:
@@ -320,7 +320,8 @@ class FileTranslator:
                 return False
             model = self._idle.get()
             try:
-                formats.write_rows(task.target, image.header.height, self._make_rows(model, task, image))
+                rows = self._make_rows(model, task, image)
+                formats.write_rows(task.target, image.header.height, rows, self._request.format)
             finally:
                 self._idle.put(model)
             report.done, report.images, report.tiled = report.done + 1, report.images + 1, report.tiled + 1
@@ -372,15 +373,13 @@ class FileTranslator:
         self, report: Report, task: FileTask, original: DecodedImage, output: np.ndarray, cycle: np.ndarray | None
     ) -> None:
         """Write a translation, and its copies for the page."""
-        if self._format_of(task) == "dicom":
+        if write_copy := formats.FORMATS[self._format_of(task)].copy:
             run, checkpoint = self._model.path.resolve().name, self._model.checkpoint
             note = f"{self._model.config.objective.objective} {self._request.direction}, {run}, {checkpoint.name}"
             network = f"{self._request.direction} of {checkpoint.resolve()}"
             image = conversions.with_pixels(original, output)
             with formats.partial_file(task.target) as path:
-                dicom_format.write_copy(
-                    path, task.source, image.pixels, self._ranges[1], image.fractional, note, network
-                )
+                write_copy(path, task.source, image.pixels, self._ranges[1], image.fractional, note, network)
         else:
             formats.write(task.target, self._to_values(task, original, output), self._request.format)
         self._report(report, task, output.shape[0] * output.shape[1], (original, output, cycle))

@@ -12,12 +12,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from cyclegan.config.data import ValueRange
 from cyclegan.config.sections import DIRECTIONS
-from cyclegan.data import folder_source
+from cyclegan.data import folder_source, loading
 from cyclegan.errors import UserError, printable
-from cyclegan.images import formats
-from cyclegan.images.value_range import MIN_STEPS, value_type
+from cyclegan.images import formats, reader
 from cyclegan.inference import conversions
 from cyclegan.inference.conversions import Path, Size
 from cyclegan.inference.file_translator import PAGE_FOLDER, FileTask, FileTranslator, Report, Request
@@ -84,15 +82,18 @@ def translate(  # noqa: PLR0913  the public API
         refuse_existing([*(task.target for task in tasks), *pages])
     models = [run] if isinstance(run, Model) else run if isinstance(run, list) else load_on_devices(run)
     models[0].generator(direction)  # raises an error if there is none
-    channels, value_range = models[0].channels(direction)[1], models[0].value_ranges(direction)[1]
-    tasks, refused = refuse_formats(tasks, format, channels, value_range, strip_metadata)
+    tasks, refused = refuse_formats(tasks, models[0], direction, strip_metadata)
     if masks is not None:
         tasks, without = add_masks(tasks, os.fspath(masks), models[0].channels(direction))
         refused += without
     report = Report(skipped=len(planned) - len(tasks) - len(refused), failed=refused)
     data, page = models[0].config.data, folder if html else None
     stacks, nodata = stacks or data.stacks, data.nodata if nodata is None else nodata
-    if slice_axis is not None and stacks != "all" and any(_format_to_write(task, format) != "nifti" for task in tasks):
+    if (
+        slice_axis is not None
+        and stacks != "all"
+        and not all(formats.FORMATS[_format_to_write(task)].is_volume for task in tasks)
+    ):
         raise UserError(f"--slice_axis {slice_axis}: expected --stacks all, too, for files other than NIfTI")
     slice_axis = data.slice_axis if slice_axis is None else slice_axis
     request = Request(direction, size, format, batch_size, page, strip_metadata, nodata, stacks, slice_axis)
@@ -175,10 +176,10 @@ def plan_tasks(source: str, target: str, format: str | None) -> tuple[list[FileT
 def _make_tasks(base: str, names: Sequence[str], folder: pathlib.Path, format: str | None) -> list[FileTask]:
     tasks: dict[pathlib.Path, FileTask] = {}
     for number, name in enumerate(names, 1):
-        is_kept = not format or (formats.format_of(name) == "film" != format)  # films stay films
+        is_kept = not format or (formats.is_film(name) and not formats.FORMATS[format].is_film)  # films stay films
         target = name if is_kept else folder_source.stem(name) + formats.FORMATS[format or ""].endings[0]
         if formats.format_of(target) is None:  # of a DICOM file without an extension
-            target += formats.FORMATS["dicom"].endings[0]
+            target += formats.FORMATS[formats.UNNAMED].endings[0]
         path = folder / target
         if path in tasks:
             raise UserError(
@@ -239,66 +240,31 @@ def refuse_existing(targets: Sequence[pathlib.Path]) -> None:
         )
 
 
-def _format_to_write(task: FileTask, format: str | None) -> str:
-    return format or formats.format_of(task.target) or ""
-
-
-def _refuse_film(task: FileTask, channels: int, value_range: ValueRange | None) -> str:
-    """Return why a film, or a file that would become one, cannot be translated, or an empty text."""
-    if formats.format_of(task.source) != "film":
-        return "expected a film as original"
-    if formats.format_of(task.target) != "film":
-        return "a film becomes a film: expected a name that ends in .mp4"
-    if channels not in (1, 3) or value_range:
-        return "a film has gray or RGB frames of 8 bits: expected such a target domain, without a value range"
-    return ""
-
-
-def _refuse_copy(task: FileTask, wanted: str, channels: int, strip_metadata: bool) -> str:
-    """Return why a file cannot become a copy of a DICOM or NIfTI file, or an empty text."""
-    if strip_metadata:
-        return f"--strip_metadata leaves the tags of {wanted.upper()} files: expected --format tiff or png"
-    if wanted == "dicom" and channels != 1:
-        return f"a DICOM copy has 1 channel, not {channels}: expected --format tiff or png"
-    if formats.format_of(task.source) not in (None, wanted):
-        return f"expected a {wanted.upper()} file as original, or --format tiff"
-    return ""
+def _format_to_write(task: FileTask) -> str:
+    return formats.format_of(task.target) or ""
 
 
 def refuse_formats(
-    tasks: Iterable[FileTask],
-    format: str | None,
-    channels: int,
-    value_range: ValueRange | None,
-    strip_metadata: bool = False,
+    tasks: Iterable[FileTask], model: Model, direction: str, strip_metadata: bool
 ) -> tuple[list[FileTask], list[str]]:
-    """Return the tasks whose output format can store this number of channels and this value range, and the other files.
+    """Return the tasks whose output format can store the translations, and the other files with the reasons.
 
     Raises:
         UserError: No task is left, but there were some.
     """
+    channels, ranges = model.channels(direction), model.value_ranges(direction)
     kept, refused = [], []
     for task in tasks:
-        wanted = _format_to_write(task, format)
-        is_film = "film" in (formats.format_of(task.source), wanted)
-        reason = ""
-        if is_film:
-            reason = _refuse_film(task, channels, value_range)
-        elif wanted in ("dicom", "nifti"):
-            reason = _refuse_copy(task, wanted, channels, strip_metadata)
-        elif formats.FORMATS[wanted].write is None:
-            reason = f"{wanted} files are only read: expected --format jpeg or png"
-        elif channels not in (1, 3) and not formats.FORMATS[wanted].any_values:
-            reason = f"{channels} channels don't fit into {wanted}; expected --format tiff"
-        elif value_range and not formats.holds(wanted, value_type(value_range)):
-            reason = (
-                f"values from {value_range[0]:g} to {value_range[1]:g} don't fit into {wanted}; expected --format tiff,"
-                f" or png for a range of at least {MIN_STEPS} whole numbers from 0 to 65535"
-            )
-        if reason:
-            refused.append(printable(f"{task.source} ({reason})"))
-        else:
+        wanted = _format_to_write(task)
+        if not (reason := formats.refusal(task.source, wanted, channels[1], ranges[1], strip_metadata)):
             kept.append(task)
+            continue
+        try:  # another output would not help if the original cannot be read
+            with reader.open_rows(task.source, channels[0], bool(ranges[0])):
+                pass
+        except Exception as error:  # of any decoder
+            reason = loading.describe_error(error)
+        refused.append(printable(f"{task.source} ({reason})"))
     if refused and not kept:
         more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
         raise UserError(f"{refused[0]}{more}")
