@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "run": {"errors", "whole_file", "terminal", "config", "distribution"},
     "inspection": {"errors", "terminal", "config", "images", "data", "run"},
     "inference": {"errors", "config", "images", "distribution", "data", "networks", "run"},
-    "interop": {"errors"},
+    "interop": {"errors", "terminal"},
     "evaluation": {"errors", "config", "images", "data", "run", "inference", "interop"},
     "training": {
         *("errors", "lazy_tensorflow", "terminal", "config", "images", "distribution", "data", "networks", "methods"),

@@ -177,7 +177,9 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         import fastapi  # noqa: F401
         import uvicorn
     except ImportError as error:
-        raise MissingPackageError(f"{error.name} is not installed; expected it: pip install fastapi uvicorn") from None
+        raise MissingPackageError(
+            f"{error.name} is not installed; expected it: pip install -c requirements.txt fastapi uvicorn"
+        ) from None
     try:
         listening = socket.create_server((given.host, given.port))
     except (OSError, OverflowError) as error:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 
 from cyclegan import terminal
-from cyclegan.config.command_line import ArgumentParser, count, protect_ranges, size
+from cyclegan.config.command_line import ArgumentParser, count, size
 from cyclegan.errors import UserError, counted
 from cyclegan.images import formats
 
@@ -137,7 +137,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="images of more than TILE x TILE pixels are translated in tiles without seams (default: 1536; least: 512)",
     )
     parser.add_argument("--devices", type=count, help="number of GPUs, or logical CPU devices (default: all GPUs)")
-    return parser.parse_args(protect_ranges(argv))
+    return parser.parse_args(argv)
 
 
 program = functools.partial(
