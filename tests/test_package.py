@@ -135,7 +135,10 @@ def test_every_imported_package_is_declared(info):
                 imported.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
                 imported.add(node.module)
-    imported = {{"PIL": "pillow"}.get(name, name) for name in (name.split(".")[0] for name in imported)}
+    imported = {
+        {"PIL": "pillow", "pillow_jxl": "pillow_jxl_plugin"}.get(name, name)
+        for name in (name.split(".")[0] for name in imported)
+    }
     own = {"cyclegan", "scripts", *(path.stem for path in scripts)}
     texts = email.message_from_string(info("METADATA")).get_all("Requires-Dist")
     declared = {
