@@ -15,8 +15,8 @@ from typing import Optional, TypeVar
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
+from cyclegan import terminal
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading
 from cyclegan.data.loading import available_cores
@@ -146,7 +146,7 @@ class FileTranslator:
         self._model, self._request = models[0], request
         self._channels = models[0].channels(request.direction)[0]
         self._ranges = models[0].value_ranges(request.direction)
-        self._bar = tqdm.tqdm(disable=True)  # shows how many images of a file are done
+        self._bar = terminal.progress_bar(False)  # shows how many images of a file are done
         self._idle: queue.Queue[Model] = queue.Queue()
         for model in models:
             self._idle.put(model)
@@ -159,7 +159,8 @@ class FileTranslator:
         title, total = " to ".join(DIRECTIONS[self._request.direction]), len(images) + len(report.failed)
         pool = concurrent.futures.ThreadPoolExecutor(self._idle.qsize() + available_cores())
         try:
-            with tqdm.tqdm(desc=title, total=total, unit=" images", disable=not (bars and images) or None) as bar:
+            visible = bars and bool(images)
+            with terminal.progress_bar(visible, desc=title, total=total, unit=" images") as bar:
                 batches = make_batches(map(self.inspect, images), self._request.batch_size, self._model.tile**2)
                 self._bar = bar
                 for part in _in_order(pool, self.translate, batches):
@@ -272,9 +273,7 @@ class FileTranslator:
                 formats.partial_file(task.target) as path,
                 open_film(task.source) as film,
                 FilmWriter(path, task.target.suffix.lower(), film, self._request.strip_metadata) as writer,
-                tqdm.tqdm(
-                    desc=printable(task.name), total=len(film) or None, unit=" frames", disable=not bars or None
-                ) as bar,
+                terminal.progress_bar(bars, desc=printable(task.name), total=len(film) or None, unit=" frames") as bar,
             ):
                 frames, area = film.frames(writer.add_sound), math.prod(self._request.size or film.size)
                 count = max(1, min(self._request.batch_size, self._model.tile**2 // area))

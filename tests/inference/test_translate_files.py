@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tifffile
+import tqdm
 from PIL import Image
 
 import cyclegan
@@ -183,6 +184,11 @@ def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "in")
     translate([model], "*.jp*g", "../some")
     assert files(tmp_path / "some") == ["b.jpg", "h.jpg"]  # as in a shell, capital letters are others
+    bracketed = (tmp_path / "in").rename(tmp_path / "[in]")
+    (tmp_path / "i").mkdir()  # what the name would match as a pattern
+    translate([model], bracketed, tmp_path / "folder", format="png")
+    translate([model], bracketed / "*.jp*g", tmp_path / "pattern")
+    assert files(tmp_path / "folder") == files(tmp_path / "all") and files(tmp_path / "pattern") == ["b.jpg", "h.jpg"]
     with pytest.raises(UserError, match=r"x\*: no images; expected at least one of \.png"):
         translate([model], "x*", "../none")
 
@@ -342,11 +348,11 @@ def test_ctrl_c(model, tmp_path, monkeypatch, calls):
         formats.write(tmp_path / "in" / f"{number:02d}.png", DecodedImage(images(16, 16 + 4 * (number % 2), 3)))
     monkeypatch.setattr(file_translator, "available_cores", lambda: 1)
 
-    class Bar(file_translator.tqdm.tqdm):
+    class Bar(tqdm.tqdm):
         def update(self, n=1):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(file_translator.tqdm, "tqdm", Bar)
+    monkeypatch.setattr(file_translator.terminal, "progress_bar", lambda *_, **__: Bar(disable=True))
     calls.check = lambda batch: time.sleep(0.05)
     with pytest.raises(KeyboardInterrupt):
         translate([model], tmp_path / "in", tmp_path / "out")
