@@ -1,11 +1,14 @@
 """CycleGAN on every GPU of the machine.
 
 >>> import cyclegan
->>> model = cyclegan.load("runs/horse2zebra")
->>> model.x2y("horse.jpg").save("zebra.png")
->>> cyclegan.translate("runs/horse2zebra", "horses/", "zebras/")
+>>> run = cyclegan.train(dataset="my_images", epochs=100, output_dir="runs/mine")
+>>> run = cyclegan.load("runs/mine")  # later, or in another program
+>>> run.x2y("horse.jpg").save("zebra.png")
+>>> run.evaluate(features="random")
+>>> run.export("horse2zebra.onnx")
+>>> cyclegan.translate(run, "horses/", "zebras/")
 
-`load` is `inference.model.load`, `translate` is `inference.translate_files.translate`.
+`load` is the class `api.Run`, `train` is `api.train`, `translate` is `inference.translate_files.translate`.
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from cyclegan.errors import UserError
+
 if TYPE_CHECKING:
-    from cyclegan.inference.model import load
+    from cyclegan.api import Run, load, train
     from cyclegan.inference.translate_files import translate
 
 __version__ = "1.1.0"
 
-__all__ = ["__version__", "load", "translate"]
+__all__ = ["Run", "UserError", "__version__", "load", "train", "translate"]
 
 if sys.version_info < (3, 9):  # noqa: UP036  where the other modules are syntax errors
     sys.exit(f"This is Python {sys.version.split()[0]}; expected 3.9 to 3.13: PYTHON=python3.11 scripts/setup.sh")
@@ -32,13 +37,18 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # The Keras of `tf.keras` is decided here, whatever other programs need, because the networks are made for it.
 os.environ.update({"TF_USE_LEGACY_KERAS": "0", "KERAS_BACKEND": "tensorflow"})
 
-_MODULES = {"load": "cyclegan.inference.model", "translate": "cyclegan.inference.translate_files"}
+_LAZY = {
+    "Run": "cyclegan.api",
+    "load": "cyclegan.api",
+    "train": "cyclegan.api",
+    "translate": "cyclegan.inference.translate_files",
+}
 
 
 def __getattr__(name: str) -> object:
     """Import the public functions when they are first used, because importing TensorFlow takes seconds."""
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -32,6 +32,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FILES = {"train": "python train.py", "inspect": "python scripts/inspect_data.py"}  # programs of a clone, see `command`
 
 logger = logging.getLogger(__name__)
+_is_command = False  # whether this process is a command of this package, see `run`
 
 
 def program() -> str:
@@ -247,6 +248,8 @@ def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
         The exit code: 0 for success, 1 for failed training or a defect of the program (with its traceback), 2 for a
         mistake of the user, 130 after Ctrl-C, 141 if the reader of the output has left.
     """
+    global _is_command
+    _is_command = True
     configure_logging()
     before = tempfile.tempdir
     code: object = 1
@@ -324,9 +327,9 @@ class Signals:
     """Context manager that turns signals into requests, which training checks after each call.
 
     SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) ask to stop, SIGUSR1 asks to save a checkpoint and continue.
-    Ctrl-C after that ends the process at once, even in the middle of a step: a thread reads the signals, because
-    Python's own handlers run only between two calls of TensorFlow. Signals that the parent process ignores stay
-    ignored, as under `nohup`.
+    Ctrl-C after that ends a command of this package at once, even in the middle of a step: a thread reads the signals,
+    because Python's own handlers run only between two calls of TensorFlow. In other programs, such as notebooks, it
+    raises `KeyboardInterrupt` after the step. Signals that the parent process ignores stay ignored, as under `nohup`.
 
     Attributes:
         stop_signal: Number of the signal that asked to stop; 0 if none did.
@@ -336,6 +339,7 @@ class Signals:
     def __init__(self) -> None:
         self.stop_signal = 0
         self.save_requested = False
+        self._stops = 0
         self._handlers: dict[signal.Signals, Any] = {}
         self._thread: threading.Thread | None = None
         self._write_end = self._previous_wakeup = -1
@@ -348,7 +352,7 @@ class Signals:
         self._previous_wakeup = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         for signum in (*STOP_SIGNALS, signal.SIGUSR1):
             if signal.getsignal(signum) != signal.SIG_IGN:
-                self._handlers[signum] = signal.signal(signum, lambda *_: None)
+                self._handlers[signum] = signal.signal(signum, self._handle)
         self._thread = threading.Thread(target=self._listen, args=(read_end,), daemon=True)
         self._thread.start()
         return self
@@ -362,6 +366,11 @@ class Signals:
         os.close(self._write_end)  # ends the thread
         self._thread.join()
 
+    def _handle(self, signum: int, _: object) -> None:
+        self._stops += signum in STOP_SIGNALS
+        if self._stops > 1 and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+
     def _listen(self, read_end: int) -> None:
         with open(read_end, "rb", buffering=0) as pipe:
             while received := pipe.read(1):
@@ -371,7 +380,8 @@ class Signals:
         if signum == signal.SIGUSR1:
             self.save_requested = True
         elif self.stop_signal and signum == signal.SIGINT:
-            os._exit(128 + signum)
+            if _is_command:
+                os._exit(128 + signum)
         elif signum in STOP_SIGNALS and not self.stop_signal:
             self.stop_signal = signum
             key = "Ctrl-C again" if signum == signal.SIGINT else "Ctrl-C"

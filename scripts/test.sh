@@ -23,6 +23,7 @@ optional nibabel 'nibabel==5.3.3 ; python_version < "3.10"' 'nibabel==5.4.2 ; py
 optional rasterio 'rasterio>=1.4'
 optional wandb 'wandb>=0.25'
 optional mlflow-skinny 'mlflow-skinny>=3.1'
+optional fastapi 'fastapi>=0.115' 'uvicorn>=0.30'
 
 "$venv/bin/ruff" format --check .
 "$venv/bin/ruff" check .

@@ -18,7 +18,7 @@ FLAGS_OF_OTHER_PROGRAMS = {
     *("--build-arg", "--gpus", "--rm", "--user"),  # docker
     *("--cpus-per-task", "--gpus-per-node", "--job-name", "--nodes", "--ntasks-per-node", "--time"),  # Slurm
     *("--kill-on-bad-exit", "--open-mode", "--output", "--requeue", "--signal", "--wait"),
-    *("--map-root-user", "--net"),  # unshare
+    *("--map-root-user", "--net", "--data-binary"),  # unshare, curl
 }
 PAGES = [ROOT / name for name in ("runs/README.md", "docs/quickstart.ipynb")]
 PAGES += sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])

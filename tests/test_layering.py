@@ -29,9 +29,10 @@ MAY_IMPORT = {
         *("errors", "lazy_tensorflow", "terminal", "config", "images", "distribution", "data", "networks", "methods"),
         *("run", "inspection", "evaluation"),
     },
-    "export": {"errors", "whole_file", "terminal", "config", "networks"},
+    "export": {"errors", "whole_file", "terminal", "config", "networks", "run", "inference"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
+MAY_IMPORT["api"] = {"terminal", "cli", "evaluation", "inference", "run", "training"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 
 

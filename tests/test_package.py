@@ -21,7 +21,7 @@ from PIL import Image
 import cyclegan
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-COMMANDS = ("train", "translate", "evaluate", "export", "inspect", "compare", "import-torch")
+COMMANDS = ("train", "translate", "evaluate", "export", "inspect", "compare", "serve", "import-torch")
 BUILD = "from setuptools import build_meta; build_meta.build_{}({!r})"
 TINY = "--image_size 32 --filters 2 --residual_blocks 1 --max_dataset_size 4 --steps_per_call 1 --no_peak"
 
@@ -100,7 +100,20 @@ def test_dependencies_are_those_of_the_requirements_files(info):
     assert found[None] == requirements("requirements.txt")
     assert found["gpu"] == requirements("requirements-gpu.txt")
     assert found["test"] == requirements("requirements-test.txt")
-    assert set(found) == {None, "gpu", "torch", "dicom", "heif", "nifti", "film", "wandb", "mlflow", "test"}
+    assert set(found) == {
+        None,
+        "gpu",
+        "torch",
+        "dicom",
+        "heif",
+        "nifti",
+        "film",
+        "jxl",
+        "wandb",
+        "mlflow",
+        "serve",
+        "test",
+    }
     script = (ROOT / "scripts" / "test.sh").read_text(encoding="utf-8")
     for extra, package in {
         "dicom": "pydicom",
@@ -122,7 +135,10 @@ def test_every_imported_package_is_declared(info):
                 imported.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
                 imported.add(node.module)
-    imported = {{"PIL": "pillow"}.get(name, name) for name in (name.split(".")[0] for name in imported)}
+    imported = {
+        {"PIL": "pillow", "pillow_jxl": "pillow_jxl_plugin"}.get(name, name)
+        for name in (name.split(".")[0] for name in imported)
+    }
     own = {"cyclegan", "scripts", *(path.stem for path in scripts)}
     texts = email.message_from_string(info("METADATA")).get_all("Requires-Dist")
     declared = {

@@ -314,14 +314,28 @@ def test_signals_that_were_ignored_stay_ignored():
         signal.signal(signal.SIGINT, before)
 
 
+def test_a_second_ctrl_c_interrupts_a_program_that_is_no_command_of_the_package(monkeypatch):
+    monkeypatch.setattr(terminal, "_is_command", False)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run under `nohup`
+    try:
+        with pytest.raises(KeyboardInterrupt), Signals() as signals:
+            send(signal.SIGTERM)
+            assert until(lambda: signals.stop_signal)
+            send(signal.SIGINT)
+            until(lambda: False)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def in_a_long_call():
     """Start a process that stays in a long call into C, where Python runs no handlers."""
     program = """
 import hashlib, logging, sys
-from cyclegan.terminal import Signals
+from cyclegan import terminal
 
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
-with Signals():
+terminal._is_command = True
+with terminal.Signals():
     print("ready", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000)  # minutes
     print("end", flush=True)

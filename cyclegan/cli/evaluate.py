@@ -87,13 +87,13 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> dict[str, object]:
     """Score a run, print a table, and return the content of the JSON file: a result, or {"checkpoints": [results]}."""
     arguments = vars(parse_args(argv))
-    run, checkpoint, direction, file = (arguments.pop(name) for name in ("run", "checkpoint", "direction", "json"))
+    run, checkpoint, file = (arguments.pop(name) for name in ("run", "checkpoint", "json"))
     all_checkpoints = arguments.pop("all_checkpoints")
     path = json_path(file) if file else None
     with terminal.start():
         from cyclegan.evaluation.score_run import ScoreOptions, score_checkpoints, score_run
 
-    options = ScoreOptions(directions=(direction,) if direction else tuple(DIRECTIONS), **arguments)
+    options = ScoreOptions(**arguments)
     result: dict[str, object]
     if all_checkpoints or (options.protocol and not checkpoint):
         results = score_checkpoints(run, options, best_and_last=not all_checkpoints)

@@ -1,4 +1,4 @@
-"""Export a trained generator: `cyclegan-export runs/horse2zebra horse2zebra.onnx --format onnx`.
+"""Export a trained generator: `cyclegan-export runs/horse2zebra horse2zebra.onnx`.
 
 The program that will run the file (TensorFlow, Keras, ONNX Runtime, TensorFlow Lite) loads it again. The file is kept
 only if its output there agrees with the network's. docs/export.md shows how to use each format.
@@ -12,7 +12,7 @@ import logging
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cyclegan import terminal
 from cyclegan.config.command_line import ArgumentParser, size
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cyclegan.export")
 
+ENDINGS = {".keras": "keras", ".onnx": "onnx", ".tflite": "tflite"}  # formats by the ending of a file's name
+FOLDERS = ("web", "hub")  # formats that hold the generators of all directions
+
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the arguments of the command line."""
@@ -32,18 +35,26 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description="Export a trained generator, and compare the output of the file with the network's."
     )
     parser.add_argument("run", metavar="RUN", help="folder of the run")
-    parser.add_argument("out", metavar="OUT", help="file to write, a folder for savedmodel and web")
-    parser.add_argument("--format", required=True, choices=("savedmodel", "keras", "onnx", "tflite", "web"))
+    parser.add_argument("out", metavar="OUT", help="file to write, a folder for savedmodel, web and hub")
+    parser.add_argument(
+        "--format",
+        choices=("savedmodel", *ENDINGS.values(), *FOLDERS),
+        help=f"(default: what OUT ends in, out of {' '.join(ENDINGS)}); web: a page that translates; hub: a folder for"
+        " a model hub, with a model card",
+    )
     parser.add_argument(
         "--direction",
         choices=tuple(DIRECTIONS),
-        help="from domain X to Y, or back (default: x2y; web: each direction of the run)",
+        help="from domain X to Y, or back (default: x2y; web, hub: each direction of the run)",
     )
     parser.add_argument("--checkpoint", metavar="NAME", help="one of the run's checkpoints (default: the newest)")
     parser.add_argument(
         "--uint8", action="store_true", help="input and output are uint8 in [0, 255], not float32 in [-1, 1]"
     )
     parser.add_argument("--float16", action="store_true", help="tflite: round the weights to float16, half the file")
+    parser.add_argument(
+        "--int8", action="store_true", help="tflite: round the weights to 8 bits each, about a quarter of the file"
+    )
     parser.add_argument(
         "--size",
         type=size,
@@ -69,89 +80,122 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> float:
     """Export, and log the input and output of the file; return the largest difference from the network."""
-    given = parse(argv)
-    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # GPUs may round more than the exported formats
+    given = vars(parse(argv))
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # the comparison is on the CPU
+    return export_run(given.pop("run"), given.pop("out"), **given)
+
+
+def export_run(  # noqa: PLR0913  the flags of the command
+    run: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    direction: str | None = None,
+    checkpoint: str | None = None,
+    uint8: bool = False,
+    float16: bool = False,
+    int8: bool = False,
+    size: tuple[int, int] | None = None,
+    pictures: Sequence[str] = (),
+    runtime: str | None = None,
+    overwrite: bool = False,
+) -> float:
+    """Export with the flags of the command by name; return the largest difference in gray levels of 255.
+
+    Raises:
+        UserError: The request can't work, or the output of the file is not the network's; nothing was written.
+    """
+    out = pathlib.Path(out)
+    format = _choose_format(out, format)
+    _check_flags(format, float16=float16, int8=int8, runtime=runtime, uint8=uint8, size=size)
     with terminal.start():
         from cyclegan.data.sources import comparison_images
-        from cyclegan.export.exporter import ExportOptions, check, export
-        from cyclegan.export.portable import INPUT, OUTPUT
+        from cyclegan.export import exporter, hub, web_page
         from cyclegan.inference.model import Model
 
-    if given.format == "web":
-        return _export_page(given)
-    if given.runtime:
-        raise UserError(f"--runtime with --format {given.format}: only --format web has it; drop the flag")
-    direction = given.direction or "x2y"
-    size = given.size and given.size[::-1]
-    options = ExportOptions(given.format, given.uint8, given.float16, size, given.overwrite)
-    check(given.out, options)
-    run = Model(given.run, given.checkpoint, "float32")
-    generator = run.generator(direction)
-    multiple = run.config.networks.multiple
+    exporter.check(out, format, overwrite)
+    model = Model(run, checkpoint, "float32", device="CPU:0")  # GPUs may round more than the exported formats
+    data, multiple = model.config.data, model.config.networks.multiple
+    shape = size and size[::-1]
     if size and any(side % multiple for side in size):
-        raise UserError(f"--size {given.size[0]}x{given.size[1]}: expected multiples of {multiple} pixels")
-    images, description = comparison_images(run.config.data, direction, multiple, given.pictures, size)
-    difference = export(generator, given.out, images, options)
-    kind = "uint8" if options.uint8 else "float32"
-    sides, condition = (f"1, {size[0]}, {size[1]}", "") if size else ("N, H, W", f", H and W multiples of {multiple}")
-    channels = run.channels(direction)
-    logger.info("%s: %s, %.1f MB, of %s", given.out, options.format, _megabytes(given.out), run.checkpoint)
-    logger.info("%s: %s [%s, %d]%s", INPUT, kind, sides, channels[0], condition)
-    logger.info("%s: %s [%s, %d]", OUTPUT, kind, sides, channels[1])
-    _log_ranges(options, run.config.data, direction)
-    logger.info(
-        "largest difference from the network: %.2g %s, allowed %g; on %s",
-        difference,
-        "gray levels" if options.uint8 else "in [-1, 1]",
-        options.tolerance,
-        description,
-    )
+        raise UserError(f"--size {size[0]}x{size[1]}: expected multiples of {multiple} pixels")
+    directions = [direction] if direction else [*model.generators] if format in FOLDERS else ["x2y"]
+    generators = {each: model.generator(each) for each in directions}
+    page = None
+    if format == "web":
+        if data.value_range("X") or data.value_range("Y"):
+            raise UserError(f"{run}: has value ranges, which browsers cannot read; expected --format onnx or the like")
+        page = web_page.Page(f"CycleGAN: {model.path.resolve().name}", max(data.image_shape), multiple, runtime)
+        web_page.check(page, [data.channels_x, data.channels_y])
+    found = {each: comparison_images(data, each, multiple, pictures, shape) for each in directions}
+    images = {each: images for each, (images, _) in found.items()}
+    options = exporter.ExportOptions(format, uint8, float16, int8, shape)
+    if page:
+        difference = web_page.export(generators, out, images, page)
+    elif format == "hub":
+        difference = hub.export(model, generators, out, images)
+    else:
+        difference = exporter.export(generators[directions[0]], out, images[directions[0]], options)
+    logger.info("%s: %s, %.1f MB, of %s", out, format, _megabytes(out), model.checkpoint)
+    if format not in FOLDERS:
+        _log_signature(model.channels(directions[0]), options, data, directions[0], multiple)
+    for each, (_, description) in found.items():
+        logger.info("%s: compared with the network on %s", each, description)
+    levels = f"largest difference from the network: {difference:.2g} gray levels of 255"
+    if difference <= options.tolerance:
+        logger.info(levels)
+    else:
+        logger.warning(
+            "%s, more than the %g of rounding to whole levels; look at translations", levels, options.tolerance
+        )
+    if page:
+        logger.info("to look at the page: python -m http.server -d %s", out)
     return difference
 
 
-def _export_page(given: argparse.Namespace) -> float:
-    """Export the networks as a page, and log how to serve it; return the largest difference from the networks."""
-    from cyclegan.data.sources import comparison_images
-    from cyclegan.export import exporter, web_page
-    from cyclegan.inference.model import Model
-
-    if given.uint8 or given.size:
-        raise UserError(
-            f"--{'uint8' if given.uint8 else 'size'} with --format web: the page chooses type and size; drop the flag"
-        )
-    exporter.check(given.out, exporter.ExportOptions("web", float16=given.float16, overwrite=given.overwrite))
-    run = Model(given.run, given.checkpoint, "float32")
-    data, multiple = run.config.data, run.config.networks.multiple
-    if data.value_range("X") or data.value_range("Y"):
-        raise UserError(
-            f"{given.run}: has value ranges, which browsers cannot read; expected --format onnx or the like"
-        )
-    directions = [given.direction] if given.direction else run.generators
-    page = web_page.Page(f"CycleGAN: {run.path.resolve().name}", max(data.image_shape), multiple, given.runtime)
-    web_page.check(page, [data.channels_x, data.channels_y])
-    generators = {direction: run.generator(direction) for direction in directions}
-    found = {direction: comparison_images(data, direction, multiple, given.pictures) for direction in directions}
-    images = {direction: images for direction, (images, _) in found.items()}
-    difference = web_page.export(generators, given.out, images, page, given.overwrite)
-    for direction, (_, description) in found.items():
-        logger.info("%s: compared with the network on %s", direction, description)
-    logger.info("largest difference from the networks: %.2g in [-1, 1], allowed %g", difference, exporter.TOLERANCE)
-    logger.info("%s: a page of %s; to look at it: python -m http.server -d %s", given.out, run.checkpoint, given.out)
-    return difference
+def _choose_format(out: pathlib.Path, format: str | None) -> str:
+    """Return the format that is given, or that the ending of a name says; raise `UserError` if they differ."""
+    implied = ENDINGS.get(out.suffix)
+    if format is None and implied is None:
+        raise UserError(f"{out}: expected --format, or a name that ends in one of {' '.join(ENDINGS)}")
+    if format and implied != format and (implied or format == "keras"):
+        other = f"{implied} files end in {out.suffix}" if implied else "Keras loads no other"
+        ending = next((ending for ending, name in ENDINGS.items() if name == format), "")
+        expected = f"a name that ends in {ending}" if ending else "a name without an ending"
+        raise UserError(f"{out}: --format {format} expects {expected}; {other}")
+    return format or str(implied)
 
 
-def _megabytes(out: str) -> float:
+def _check_flags(format: str, **given: Any) -> None:
+    """Raise `UserError` if a flag does not belong to the format."""
+    if format not in (formats := ("savedmodel", *ENDINGS.values(), *FOLDERS)):
+        raise UserError(f"--format {format}: expected one of {', '.join(formats)}")
+    owners = {"float16": ("tflite",), "int8": ("tflite",), "runtime": ("web",)}
+    for flag, value in given.items():
+        owner = owners.get(flag, ("savedmodel", *ENDINGS.values()))
+        if value and format not in owner:
+            raise UserError(f"--{flag} with --format {format}: only {', '.join(owner)} has it; drop the flag")
+    if given["float16"] and given["int8"]:
+        raise UserError("--float16 with --int8: expected one of them")
+
+
+def _megabytes(out: pathlib.Path) -> float:
     """Return the size of a file, or of the files in a folder."""
-    path = pathlib.Path(out)
-    return sum(each.stat().st_size for each in (path, *path.rglob("*")) if each.is_file()) / 1e6
+    return sum(each.stat().st_size for each in (out, *out.rglob("*")) if each.is_file()) / 1e6
 
 
-def _log_ranges(options: ExportOptions, data: DataConfig, direction: str) -> None:
-    """Log the values that the lowest and the highest numbers of an exported file stand for."""
-    from cyclegan.export.portable import INPUT, OUTPUT
+def _log_signature(
+    channels: tuple[int, int], options: ExportOptions, data: DataConfig, direction: str, multiple: int
+) -> None:
+    """Log the input and the output of a file, and the values that their lowest and highest numbers stand for."""
+    from cyclegan.export.exporter import INPUT, OUTPUT
 
-    low, high = (0, 255) if options.uint8 else (-1, 1)
-    for name, domain in zip((INPUT, OUTPUT), DIRECTIONS[direction]):
+    kind, low, high = ("uint8", 0, 255) if options.uint8 else ("float32", -1, 1)
+    sides = "1, {}, {}".format(*options.size) if options.size else "N, H, W"
+    condition = "" if options.size else f", H and W multiples of {multiple}"
+    for name, count, domain in zip((INPUT, OUTPUT), channels, DIRECTIONS[direction]):
+        logger.info("%s: %s [%s, %d]%s", name, kind, sides, count, condition)
+        condition = ""
         if value_range := data.value_range(domain):
             logger.info("%s: %d and %d stand for the values %g and %g", name, low, high, *value_range)
 

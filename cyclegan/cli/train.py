@@ -18,6 +18,7 @@ from cyclegan.run.trackers import check_packages
 
 if TYPE_CHECKING:
     from cyclegan.interop.torch_networks import TorchNetwork
+    from cyclegan.training.callbacks import Callback
 
 logger = logging.getLogger("cyclegan.train")
 
@@ -30,7 +31,13 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
     Raises:
         UserError: The request can't work, or training failed. A run that had begun keeps its last checkpoint.
     """
-    config, weights = configure(argv)
+    return train(*configure(argv))
+
+
+def train(
+    config: Config, weights: Mapping[str, TorchNetwork], callbacks: Sequence[Callback] = ()
+) -> dict[str, dict[str, float]]:
+    """Train with the result of `configure`, and with callbacks beside those of every run; see `main`."""
     terminal.configure_logging(config.run.verbose)
     check_packages(config.run)
     from cyclegan.run.run_directory import describe_last
@@ -53,11 +60,14 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
         data = load_data(config, workers, run)
         copies = {name: network.copy_to for name, network in weights.items()}
         trainer = make_trainer(config, workers, run, data, copies)
+        trainer.callbacks += callbacks
         return trainer.fit()
 
 
-def configure(argv: Sequence[str] | None) -> tuple[Config, Mapping[str, TorchNetwork]]:
+def configure(argv: Sequence[str] | None, **settings: Any) -> tuple[Config, Mapping[str, TorchNetwork]]:
     """Return the configuration, and the networks of PyTorch with which --init_from begins a new run.
+
+    `settings` win over the flags of the command line.
 
     A resumed run has its own networks and, without --epochs, its own number of epochs. So the files of --init_from may
     have been deleted, and a finished run stays finished.
@@ -65,7 +75,7 @@ def configure(argv: Sequence[str] | None) -> tuple[Config, Mapping[str, TorchNet
     Raises:
         UserError: A value cannot work, or flags contradict the networks of --init_from, or these cannot be read.
     """
-    typed = command_line.parse_flags(argv)
+    typed = {**command_line.parse_flags(argv), **settings}
     given = {**command_line.settings_below(typed), **typed}
     from cyclegan.run.run_directory import saved_checkpoints, split_checkpoint
 
@@ -88,12 +98,12 @@ def configure(argv: Sequence[str] | None) -> tuple[Config, Mapping[str, TorchNet
         saved = serialization.load(source / "config.json").config
         channels = {"channels_x": saved.data.channels_x, "channels_y": saved.data.channels_y}
         networks = {**dataclasses.asdict(saved.networks), **channels}
-        settings: dict[str, tuple[Any, str]] = {name: (value, os.fspath(source)) for name, value in networks.items()}
+        fixed: dict[str, tuple[Any, str]] = {name: (value, os.fspath(source)) for name, value in networks.items()}
         names = networks_of(saved)
     else:
         weights = read_networks(find_files(given["init_from"]))
-        settings, names = combined_settings(weights), list(weights)
-    config = command_line.configure(typed, {**settings, **so_far})
+        fixed, names = combined_settings(weights), list(weights)
+    config = command_line.configure(typed, {**fixed, **so_far})
     needed = networks_of(config)
     if "discriminator_warmup" not in typed and resumes:
         config = config.replace(discriminator_warmup=saved.optimization.discriminator_warmup)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from cyclegan.config.data import EMBEDDED, DataConfig
-from cyclegan.config.fields import Section, refuse
+from cyclegan.config.fields import Section, check_value, refuse
 from cyclegan.config.sections import (
     DistributionConfig,
     EvaluationConfig,
@@ -79,7 +79,10 @@ class Config:
                 raise UserError(f"--{name} belongs to {all_settings()[name].owner}")
         settings = {name: setting.field.default for name, setting in known.items() if not setting.derive}
         settings.update(EMBEDDED.get(given.get("dataset", DataConfig.dataset), {}))
-        settings.update({name: value for name, value in given.items() if not (known[name].derive and value == "auto")})
+        given = {name: value for name, value in given.items() if not (known[name].derive and value == "auto")}
+        for name, value in given.items():
+            check_value(known[name].part, known[name].field, value)  # before others are derived from it
+        settings.update(given)
         for name, setting in known.items():
             if name not in settings:
                 settings[name] = setting.derive(settings)
@@ -195,7 +198,7 @@ def _with_components(section: type[Section], settings: Mapping[str, Any]) -> typ
     chosen = []
     for setting in (each for each in COMPONENTS if hasattr(section, each)):
         value = settings.get(setting, getattr(section, setting))
-        matching = [each for pattern, each in components(setting).items() if fnmatch.fnmatchcase(value, pattern)]
+        matching = [each for pattern, each in components(setting).items() if fnmatch.fnmatchcase(str(value), pattern)]
         if not matching:
             refuse(setting, value, f"one of {', '.join(components(setting))}")
         chosen.append(matching[0])

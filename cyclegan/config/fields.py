@@ -74,23 +74,27 @@ class Section:
             UserError: A value cannot work; the text names the flag, the value and what was expected.
         """
         for field in dataclasses.fields(self):
-            name, value = field.name, getattr(self, field.name)
-            kind, choices, optional = field_type(type(self), name)
-            if value is None and optional:
-                continue
-            if type(value) is not kind and not (kind is float and type(value) is int):
-                refuse(name, f"{value!r:.80}", TYPE_NAMES[kind])
-            if choices and value not in choices:
-                refuse(name, value, f"one of {', '.join(map(str, choices))}")
-            if kind in (int, float) and not field.metadata["allows"](value):
-                refuse(name, value, field.metadata["expected"][kind])
-            if type(value) is int and value > LARGEST:
-                refuse(name, value, f"at most {LARGEST}")
-            if value == "" != field.default:
-                refuse(name, value, "a text that is not empty (is a shell variable not set?)")
+            check_value(type(self), field, getattr(self, field.name))
         for part in reversed(type(self).__mro__):
             if "_check" in vars(part):
                 part._check(self)  # type: ignore[attr-defined]
+
+
+def check_value(section: type[Section], field: dataclasses.Field[Any], value: Any) -> None:
+    """Raise `UserError` if a value has the wrong type for the field of a section, or lies outside of its limits."""
+    name, (kind, choices, optional) = field.name, field_type(section, field.name)
+    if value is None and optional:
+        return
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        refuse(name, f"{value!r:.80}", TYPE_NAMES[kind])
+    if choices and value not in choices:
+        refuse(name, value, f"one of {', '.join(map(str, choices))}")
+    if kind in (int, float) and not field.metadata["allows"](value):
+        refuse(name, value, field.metadata["expected"][kind])
+    if type(value) is int and value > LARGEST:
+        refuse(name, value, f"at most {LARGEST}")
+    if value == "" != field.default:
+        refuse(name, value, "a text that is not empty (is a shell variable not set?)")
 
 
 def refuse(name: str, value: Any, expected: str) -> NoReturn:

@@ -26,18 +26,16 @@ def fid(x: np.ndarray, y: np.ndarray) -> float:
     return float(np.sum((x.mean(axis=0) - y.mean(axis=0)) ** 2) + np.sum(a**2) + np.sum(b**2) - 2 * root)
 
 
-def kid(
-    x: np.ndarray, y: np.ndarray, subsets: int = 100, size: int | None = None, seed: int = 0
-) -> tuple[float, float]:
+def kid(x: np.ndarray, y: np.ndarray, subsets: int = 100, seed: int = 0) -> tuple[float, float]:
     """Return the squared maximum mean discrepancy of two sets of features (Binkowski et al. 2018, "KID").
 
-    The kernel is (x.y / D + 1)^3. The estimate is unbiased, for random subsets of each set, without replacement.
+    The kernel is (x.y / D + 1)^3. The estimate is unbiased, for random subsets of `subset_size(N, M)` images of each
+    set, without replacement.
 
     Args:
         x: float [N, D], N at least 2.
         y: float [M, D], M at least 2.
         subsets: Number of subsets.
-        size: Images in a subset; by default `subset_size(N, M)`.
         seed: Seed of the subsets.
 
     Returns:
@@ -45,7 +43,7 @@ def kid(
         the error of the mean, because subsets share images.
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    size = size or subset_size(len(x), len(y))
+    size = subset_size(len(x), len(y))
     rng = np.random.default_rng(seed)
     pairs = [[part[rng.choice(len(part), size, replace=False)] for part in (x, y)] for _ in range(subsets)]
     values = [squared_mmd(*pair) for pair in pairs]

@@ -42,7 +42,7 @@ class ScoreOptions:
         UserError: A value cannot work.
     """
 
-    directions: tuple[str, ...] = tuple(DIRECTIONS)
+    direction: str | None = None  # by default all directions of the run
     protocol: str | None = None
     features: str | None = None
     dataset: str | None = None
@@ -52,6 +52,11 @@ class ScoreOptions:
     max_images: int | None = None
     batch_size: int = BATCH_SIZE
     seed: int = 0
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """The directions to score."""
+        return (self.direction,) if self.direction else tuple(DIRECTIONS)
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -83,8 +88,8 @@ class ScoreOptions:
         return subfolder if subfolder.is_dir() else folder
 
 
-def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: ScoreOptions) -> dict[str, Any]:
-    """Score the generators of a run at a checkpoint, by default the newest.
+def score_run(run: str | os.PathLike[str] | Model, checkpoint: str | None, options: ScoreOptions) -> dict[str, Any]:
+    """Score the generators of a run at a checkpoint, by default the newest; or those of a `Model`.
 
     Returns:
         "run", "checkpoint", "epoch", "step" and "versions", texts and numbers; and "directions", for each direction a
@@ -95,7 +100,7 @@ def score_run(run: str | os.PathLike[str], checkpoint: str | None, options: Scor
         TrainingError: A translation is not finite, or an image cannot be read.
     """
     with _explain_memory(options):
-        return _Scorer(Model(run, checkpoint), options).score()
+        return _Scorer(run if isinstance(run, Model) else Model(run, checkpoint), options).score()
 
 
 def score_checkpoints(

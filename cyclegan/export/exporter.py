@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Callable
+from typing import Callable, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -17,14 +18,15 @@ import tensorflow as tf
 
 from cyclegan import whole_file
 from cyclegan.errors import UserError, printable
-from cyclegan.export import portable
-from cyclegan.export.portable import INPUT, OUTPUT
+from cyclegan.networks import compat, layers, normalization
 
-TOLERANCE = 1e-3  # largest difference from the network's output in [-1, 1]
-FLOAT16_TOLERANCE = 0.02  # the same for weights that were rounded to float16
+INPUT, OUTPUT = "picture", "translated"  # names of the input and the output in exported files
+LEVELS = 127.5  # gray levels per unit of the networks' value range [-1, 1]
+WRONG = 0.1  # of the deviation of the network's output: a larger error is no rounding, but another function
 OPSET = 17  # of ONNX: ONNX Runtime reads it from 1.12 on
 
 Translate = Callable[[np.ndarray], np.ndarray]  # [N, H, W, C] -> [N, H, W, C]
+keras, ops = tf.keras.layers, compat.ops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,18 +36,16 @@ class ExportOptions:
     format: str  # in `EXPORT_FORMATS`
     uint8: bool = False  # images are uint8 in [0, 255] on both sides, rather than float32 in [-1, 1]
     float16: bool = False  # rounds the weights of "tflite" to float16, which halves the file
+    int8: bool = False  # rounds the weights of "tflite" to 8 bits each, with a scale for each channel
     size: tuple[int, int] | None = None  # (height, width) for a batch of one image; by default any number of any size
-    overwrite: bool = False  # replaces an existing file
 
     @property
     def tolerance(self) -> float:
-        """Allowed difference from the network's output in [-1, 1]; with `uint8` in gray levels, 0.5 for rounding."""
-        tolerance = FLOAT16_TOLERANCE if self.float16 else TOLERANCE
-        return 0.5 + 127.5 * tolerance if self.uint8 else tolerance
+        """Difference from the network's output, in gray levels of 255, that files of whole levels do not show."""
+        return 0.75 if self.uint8 else 0.5
 
 
-@dataclasses.dataclass(frozen=True)
-class ExportFormat:
+class ExportFormat(NamedTuple):
     """A kind of file, or of folder.
 
     `write` writes a model of `make_portable` to a path. `load` loads such a file with the program that will run it, and
@@ -54,8 +54,6 @@ class ExportFormat:
 
     write: Callable[[tf.keras.Model, pathlib.Path, ExportOptions], None]
     load: Callable[[pathlib.Path], Translate]
-    suffix: str = ""  # end of the names of such files, if the format demands one
-    marker: str = ""  # name of a file in each folder of this kind; empty for a format that is a file
 
 
 def traced_function(model: tf.keras.Model) -> tuple[tf.types.experimental.GenericFunction, list[tf.TensorSpec]]:
@@ -95,6 +93,11 @@ def _write_onnx(model: tf.keras.Model, path: pathlib.Path, options: ExportOption
     # 1.17), and tf2onnx has no public way to leave an optimization out.
     with mock.patch.object(ReshapeOptimizer, "optimize", lambda self, graph, iteration: graph):
         onnx, _ = convert.from_function(*traced_function(model), opset=OPSET)
+    for node in onnx.graph.node:
+        for attribute in node.attribute if node.op_type == "Resize" else ():
+            # The same for a factor of 2. ONNX has deprecated tf2onnx's choice, and its runtime warns.
+            if attribute.s == b"tf_half_pixel_for_nn":
+                attribute.s = b"asymmetric"
     for value in (*onnx.graph.input, *onnx.graph.output):
         for dimension, name in zip(value.type.tensor_type.shape.dim, "NHW"):
             if not dimension.HasField("dim_value"):
@@ -113,8 +116,9 @@ def _write_tflite(model: tf.keras.Model, path: pathlib.Path, options: ExportOpti
     folder = path.with_name(".saved_model")
     _write_savedmodel(model, folder, options)
     converter = tf.lite.TFLiteConverter.from_saved_model(str(folder))
-    if options.float16:
+    if options.float16 or options.int8:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if options.float16:
         converter.target_spec.supported_types = [tf.float16]
     path.write_bytes(converter.convert())
 
@@ -124,42 +128,35 @@ def _load_tflite(path: pathlib.Path) -> Translate:
     return lambda x: translate(**{INPUT: x})[OUTPUT]
 
 
-EXPORT_FORMATS: dict[str, ExportFormat] = {
-    "savedmodel": ExportFormat(_write_savedmodel, _load_savedmodel, marker="saved_model.pb"),
-    "keras": ExportFormat(_write_keras, _load_keras, suffix=".keras"),
+EXPORT_FORMATS = {
+    "savedmodel": ExportFormat(_write_savedmodel, _load_savedmodel),
+    "keras": ExportFormat(_write_keras, _load_keras),
     "onnx": ExportFormat(_write_onnx, _load_onnx),
     "tflite": ExportFormat(_write_tflite, _load_tflite),
-    "web": ExportFormat(_write_onnx, _load_onnx, marker="networks.json"),  # the networks of a page, see `web_page`
 }
+MARKERS = {"savedmodel": "saved_model.pb", "web": "networks.json", "hub": "scores.json"}  # files in each such folder
 
 
 class ExportError(UserError):
-    """The output of the file differs from the network's, although the request was right."""
+    """The output of the file is not the network's, although the request was right."""
 
     exit_code = 1
 
 
-def check(out: str | pathlib.Path, options: ExportOptions) -> None:
-    """Raise `UserError` if an export cannot be made, before anything is computed."""
-    out, form = pathlib.Path(out), EXPORT_FORMATS[options.format]
-    if options.float16 and options.format != "tflite":
-        raise UserError(f"--float16 with --format {options.format}: only tflite has it; drop the flag")
-    if form.suffix and out.suffix != form.suffix:
-        raise UserError(f"{printable(out)}: expected a name that ends with {form.suffix}: Keras loads no other")
+def check(out: pathlib.Path, format: str, overwrite: bool = False) -> None:
+    """Raise `UserError` if an export cannot be written, before anything is computed."""
     if not out.parent.is_dir():
         raise UserError(f"{printable(out)}: the folder {printable(out.parent)} does not exist; make it first")
-    if os.path.lexists(out) and not options.overwrite:
+    if os.path.lexists(out) and not overwrite:
         raise UserError(f"{printable(out)} exists; choose another name, or --overwrite to replace it")
-    if out.is_dir() and not (form.marker and (out / form.marker).is_file()):
+    if out.is_dir() and not (format in MARKERS and (out / MARKERS[format]).is_file()):
         raise UserError(
-            f"{printable(out)} is a folder that --format {options.format} did not make, so --overwrite does not replace"
+            f"{printable(out)} is a folder that --format {format} did not make, so --overwrite does not replace"
             " it; choose another name"
         )
 
 
-def export(
-    generator: tf.keras.Model, out: str | pathlib.Path, images: Sequence[np.ndarray], options: ExportOptions
-) -> float:
+def export(generator: tf.keras.Model, out: pathlib.Path, images: Sequence[np.ndarray], options: ExportOptions) -> float:
     """Export a generator. The file is created, or replaced, only if its output agrees with the network's.
 
     Args:
@@ -169,21 +166,19 @@ def export(
         options: Options of the export.
 
     Returns:
-        The largest difference from the network's output in [-1, 1]; with `uint8`, in gray levels, with the rounding.
+        The largest difference from the network's output in gray levels of 255; with `uint8`, with the rounding.
 
     Raises:
-        UserError: See `check`; or the file can't be written.
-        ExportError: The difference is larger than `options.tolerance` or not a number.
+        UserError: The file can't be written.
+        ExportError: The output has another shape or type, or is another function, see `WRONG`, or is not a number.
     """
-    check(out, options)
     with new_file(out) as made:
         return write_checked(generator, made, images, options)
 
 
 @contextlib.contextmanager
-def new_file(out: str | pathlib.Path) -> Iterator[pathlib.Path]:
+def new_file(out: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a path of the same name to write a file or a folder to, and move it to `out` if no error occurs."""
-    out = pathlib.Path(out)
     try:
         whole_file.refuse_special(out)
         with tempfile.TemporaryDirectory(prefix=".export-", dir=out.parent) as folder:
@@ -202,25 +197,135 @@ def write_checked(
     generator: tf.keras.Model, path: pathlib.Path, images: Sequence[np.ndarray], options: ExportOptions
 ) -> float:
     """Write a generator to a path, load it, and return its largest difference from the generator; see `export`."""
-    form, differences = EXPORT_FORMATS[options.format], []
-    with warnings.catch_warnings():
+    form, differences, outputs = EXPORT_FORMATS[options.format], [], []
+    with warnings.catch_warnings(), tf.device("CPU:0"):
         warnings.simplefilter("ignore")  # users can't prevent the warnings of converters and runtimes
-        form.write(portable.make_portable(generator, options.uint8, options.size), path, options)
+        form.write(make_portable(generator, options.uint8, options.size), path, options)
         translate = form.load(path)
         for image in images:
-            x = image[None] / np.float32(127.5) - 1
+            x = image[None] / np.float32(LEVELS) - 1
             expected = generator(x, training=False).numpy()
             translated, dtype = translate(image[None] if options.uint8 else x), "uint8" if options.uint8 else "float32"
             if (translated.shape, translated.dtype) != (expected.shape, dtype):
                 raise ExportError(
                     f"an image became {translated.dtype} {translated.shape}, expected {dtype} {expected.shape}"
                 )
-            expected = (expected + 1) * 127.5 if options.uint8 else expected  # not rounded: finds wrong rounding
-            differences.append(np.abs(translated.astype(np.float64) - expected).max())
-    difference = float(np.max(differences))  # NaN if one of them is NaN
-    if not difference <= options.tolerance:  # also if it is NaN
+            levels = translated.astype(np.float64) if options.uint8 else (translated + 1.0) * LEVELS
+            outputs.append(np.ravel((expected + 1) * LEVELS))  # not rounded: finds wrong rounding
+            differences.append(np.ravel(levels) - outputs[-1])
+    difference, error = np.concatenate(differences), np.sqrt(np.mean(np.square(np.concatenate(differences))))
+    if not error <= max(options.tolerance, WRONG * np.std(np.concatenate(outputs))):  # also if it is NaN
         raise ExportError(
-            f"{options.format}: its output differs from the network's by up to {difference:.2g}, expected at most"
-            f" {options.tolerance:g}; {printable(path.name)} was not written"
+            f"{options.format}: its output is not the network's: the root mean square of the differences is"
+            f" {error:.2g} gray levels of 255; {printable(path.name)} was not written"
         )
-    return difference
+    return float(np.abs(difference).max())
+
+
+@compat.precision_policy("float32")
+def make_portable(
+    generator: tf.keras.Model, uint8: bool = False, size: tuple[int, int] | None = None
+) -> tf.keras.Model:
+    """Return a copy of a generator for use without training: [N, H, W, inputs] -> [N, H, W, outputs].
+
+    The generator computes in float32. For `uint8` and `size`, see `ExportOptions`.
+    """
+    shape = (*(size or (None, None)), generator.input_shape[-1])
+    image = tf.keras.Input(shape, 1 if size else None, dtype="uint8" if uint8 else "float32", name=INPUT)
+    copies = {id(generator.input): keras.Rescaling(1 / 127.5, -1.0)(image) if uint8 else image}
+    for layer in generator.layers[1:]:  # in the order of computation
+        inputs = tf.nest.map_structure(lambda tensor: copies[id(tensor)], layer.input)
+        copies[id(layer.output)] = _copy(layer, inputs)
+    translated = copies[id(generator.output)]
+    if uint8:  # no clipping: tanh ends at -1 and 1
+        translated = ops.cast(ops.round(keras.Rescaling(127.5, 127.5)(translated)), "uint8")
+    return tf.keras.Model(image, translated)
+
+
+@functools.singledispatch
+def _copy(layer: tf.keras.layers.Layer, x: tf.Tensor) -> tf.Tensor:
+    """Return the output of a copy of a layer for the input `x`; this is the copy of one of Keras's own layers."""
+    return type(layer).from_config(layer.get_config())(x)
+
+
+@_copy.register(layers.Convolution)
+def _(layer: layers.Convolution, x: tf.Tensor) -> tf.Tensor:
+    if layer.margin:
+        x = keras.ZeroPadding2D(layer.margin)(x)
+    copy = keras.Conv2D(layer.filters, layer.kernel_size, layer.strides, layer.padding, use_bias=layer.use_bias)
+    return _apply(copy, x, layer.get_weights())
+
+
+@_copy.register(layers.TransposedConvolution)
+def _(layer: layers.TransposedConvolution, x: tf.Tensor) -> tf.Tensor:
+    shape = (layer.filters, layer.kernel_size, layer.strides, layer.padding)
+    y = _apply(keras.Conv2DTranspose(*shape, use_bias=layer.use_bias), x, layer.get_weights())
+    return keras.Cropping2D(((1, 0), (1, 0)))(y) if layer.padding == "valid" else y
+
+
+@_copy.register(normalization.InstanceNormalization)
+def _(layer: normalization.InstanceNormalization, x: tf.Tensor) -> tf.Tensor:
+    # Not GroupNormalization: TensorFlow Lite can't infer its shapes.
+    y = keras.LayerNormalization(axis=[1, 2], epsilon=layer.epsilon, center=False, scale=False)(x)
+    return y if layer.gamma is None else _scale(y, *layer.get_weights())
+
+
+@_copy.register(normalization.BatchNormalization)
+def _(layer: normalization.BatchNormalization, x: tf.Tensor) -> tf.Tensor:
+    gamma, beta, mean, variance = (weights.astype(np.float64) for weights in layer.get_weights())
+    scale = gamma / np.sqrt(variance + layer.epsilon)
+    return _scale(x, scale, beta - mean * scale)
+
+
+@_copy.register(layers.NearestUpsampling2D)
+def _(layer: layers.NearestUpsampling2D, x: tf.Tensor) -> tf.Tensor:
+    return _repeat(x)
+
+
+@_copy.register(layers.BlurDownsampling2D)
+def _(layer: layers.BlurDownsampling2D, x: tf.Tensor) -> tf.Tensor:
+    return _blur(x, 2)
+
+
+@_copy.register(layers.BlurUpsampling2D)
+def _(layer: layers.BlurUpsampling2D, x: tf.Tensor) -> tf.Tensor:
+    return _blur(_repeat(x), 1)
+
+
+@_copy.register(layers.ReflectionPadding2D)
+def _(layer: layers.ReflectionPadding2D, x: tf.Tensor) -> tf.Tensor:
+    return _reflect(x, layer.padding)
+
+
+def _blur(x: tf.Tensor, stride: int) -> tf.Tensor:
+    kernel = np.tile(layers.BINOMIAL[:, :, None, None], (1, 1, x.shape[-1], 1))
+    return _apply(keras.DepthwiseConv2D(3, stride, use_bias=False), _reflect(x, 1), [kernel])
+
+
+def _repeat(x: tf.Tensor) -> tf.Tensor:
+    # Scaled by 1, because TensorFlow Lite can't infer the number of channels from Keras 3's UpSampling2D alone.
+    return _scale(keras.UpSampling2D(2)(x), np.ones(x.shape[-1]), np.zeros(x.shape[-1]))
+
+
+def _reflect(x: tf.Tensor, padding: int) -> tf.Tensor:
+    sides = [padding] * 2
+    return ops.pad(x, [[0, 0], sides, sides, [0, 0]], mode="reflect")
+
+
+@_copy.register(layers.Dropout)
+def _(layer: layers.Dropout, x: tf.Tensor) -> tf.Tensor:
+    return x
+
+
+def _scale(x: tf.Tensor, scale: np.ndarray, offset: np.ndarray) -> tf.Tensor:
+    """Return x * scale + offset, both per channel: [N, H, W, C] by [C] and [C]."""
+    # A batch normalization whose constant statistics have no effect: mean 0, variance 1 - epsilon. Keras 2 would raise
+    # an epsilon below 1.001e-5.
+    copy = keras.BatchNormalization(trainable=False)
+    return _apply(copy, x, [scale, offset, np.zeros_like(scale), np.full_like(scale, 1.0 - copy.epsilon)])
+
+
+def _apply(layer: tf.keras.layers.Layer, x: tf.Tensor, weights: list[np.ndarray]) -> tf.Tensor:
+    y = layer(x)
+    layer.set_weights(weights)
+    return y

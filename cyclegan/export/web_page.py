@@ -19,13 +19,15 @@ from cyclegan import terminal
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError, printable
 from cyclegan.export import exporter
-from cyclegan.export.exporter import EXPORT_FORMATS, ExportOptions
+from cyclegan.export.exporter import MARKERS, ExportOptions
 
 PAGE_FILES = pathlib.Path(__file__).with_name("web")  # folder of the files of each page
 RUNTIME = "onnxruntime-web@1.22.0"  # the package of ONNX Runtime Web in npm's registry
 SCRIPT, WASM = "ort.webgpu.bundle.min.mjs", "ort-wasm-simd-threaded.jsep.wasm"
 COPIED_SCRIPT = "ort.webgpu.bundle.min.js"  # some servers do not know that .mjs is JavaScript
 CDN = f"https://cdn.jsdelivr.net/npm/{RUNTIME}/dist/"
+NOTICE = "No image leaves this computer: the network runs in this browser."
+SERVER_NOTICE = "Images go to the program that serves this page, which translates them and keeps none."
 SIDES = (128, 256, 384, 512, 768, 1024, 1536)  # longer sides in pixels, for the user to choose from
 
 
@@ -55,10 +57,9 @@ def check(page: Page, channels: Sequence[int]) -> None:
 
 def export(
     generators: Mapping[str, tf.keras.Model],
-    out: str | pathlib.Path,
+    out: pathlib.Path,
     images: Mapping[str, Sequence[np.ndarray]],
     page: Page,
-    overwrite: bool = False,
 ) -> float:
     """Export generators as a page, as `exporter.export` does.
 
@@ -67,13 +68,11 @@ def export(
         out: Folder to make.
         images: uint8 images [H, W, C] to compare on, by direction.
         page: Contents of the page.
-        overwrite: Whether to replace an existing page.
 
     Returns:
-        The largest difference of the ONNX files from the networks, in [-1, 1].
+        The largest difference of the ONNX files from the networks, in gray levels of 255.
     """
-    options = ExportOptions("web", overwrite=overwrite)
-    exporter.check(out, options)
+    options = ExportOptions("onnx")
     with exporter.new_file(out) as made:
         shutil.copytree(PAGE_FILES, made)
         differences = [
@@ -82,17 +81,29 @@ def export(
         ]
         if page.runtime != "cdn":
             _copy_runtime(page.runtime, made / "runtime")
-        _fill_page(made, page, generators)
+        inputs = {direction: generator.input_shape[-1] for direction, generator in generators.items()}
+        for name, text in texts(page, inputs).items():
+            (made / name).write_text(text, encoding="utf-8")
     return max(differences)
 
 
-def _fill_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.keras.Model]) -> None:
-    """Write the title and the policy into `index.html`, and the settings into a file beside it."""
-    index = (folder / "index.html").read_text(encoding="utf-8")
-    index = index.replace("{{policy}}", policy(CDN if page.runtime == "cdn" else ""))
-    index = index.replace("{{title}}", html.escape(printable(page.title)))
-    (folder / "index.html").write_text(index, encoding="utf-8")
+def texts(page: Page, inputs: Mapping[str, int], server: str = "") -> dict[str, str]:
+    """Return the texts of the files of a page that depend on the networks.
+
+    Args:
+        page: Contents of the page.
+        inputs: Channels of the originals by direction.
+        server: URL that translates the images that are posted to it; by default, the browser translates.
+    """
+    index = (PAGE_FILES / "index.html").read_text(encoding="utf-8")
+    for name, text in (
+        ("policy", policy(CDN if page.runtime == "cdn" else "")),
+        ("title", html.escape(printable(page.title))),
+        ("notice", SERVER_NOTICE if server else NOTICE),
+    ):
+        index = index.replace(f"{{{{{name}}}}}", text)
     settings = {
+        "server": server,
         "runtime": CDN + SCRIPT if page.runtime == "cdn" else f"runtime/{COPIED_SCRIPT}",
         "multiple": page.multiple,
         "side": page.side,
@@ -102,12 +113,12 @@ def _fill_page(folder: pathlib.Path, page: Page, generators: Mapping[str, tf.ker
                 "name": direction,
                 "label": " → ".join(DIRECTIONS[direction]),
                 "file": f"{direction}.onnx",
-                "inputs": generator.input_shape[-1],
+                "inputs": count,
             }
-            for direction, generator in generators.items()
+            for direction, count in inputs.items()
         ],
     }
-    (folder / EXPORT_FORMATS["web"].marker).write_text(json.dumps(settings, indent=1), encoding="utf-8")
+    return {"index.html": index, MARKERS["web"]: json.dumps(settings, indent=1)}
 
 
 def policy(runtime: str = "") -> str:

@@ -1,8 +1,9 @@
-"""The generators of a run, for use from Python: `model = cyclegan.load("runs/horse2zebra")`."""
+"""The generators of a run, restored from its folder; `cyclegan.load` adds scores and exports."""
 
 from __future__ import annotations
 
 import logging
+import os
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any, overload
@@ -13,6 +14,7 @@ from PIL import Image
 
 from cyclegan.config import serialization
 from cyclegan.config.sections import DIRECTIONS
+from cyclegan.data import folder_source
 from cyclegan.distribution.strategy import allow_memory_growth, device_names
 from cyclegan.errors import UserError
 from cyclegan.images.value_range import to_float
@@ -105,18 +107,22 @@ class Model:
     @overload
     def x2y(self, image: Image.Image | Path, size: Size | None = None) -> Image.Image: ...
 
+    @overload
+    def x2y(self, image: list[Any], size: Size | None = None) -> list[Any]: ...
+
     def x2y(self, image: Any, size: Size | None = None) -> Any:
         """Translate one or several images from X to Y.
 
         Args:
             image: A path; or a Pillow image; or an array, uint8 [0, 255], uint16 [0, 65535] or float32 [-1, 1], of
-                shape [h, w, C], [N, h, w, C], or [h, w] if C is 1.
+                shape [h, w, C], [N, h, w, C], or [h, w] if C is 1; or a list of these; or a folder.
             size: (width, height) in pixels to resize to first; by default the image keeps its size.
 
         Returns:
             A Pillow image for a path or a Pillow image, with the opacity of the original; an array of the same type for
-            an array. With value ranges, Pillow images hold values; the lowest and highest numbers of arrays stand for
-            LO and HI.
+            an array; a list for a list; for a folder, a dict of the translations of its images by name, such as
+            "sub/1.png". With value ranges, Pillow images hold values; the lowest and highest numbers of arrays stand
+            for LO and HI.
 
         Raises:
             UserError: The file cannot be read, or Pillow does not support the channels of the result.
@@ -131,11 +137,19 @@ class Model:
     @overload
     def y2x(self, image: Image.Image | Path, size: Size | None = None) -> Image.Image: ...
 
+    @overload
+    def y2x(self, image: list[Any], size: Size | None = None) -> list[Any]: ...
+
     def y2x(self, image: Any, size: Size | None = None) -> Any:
         """Translate one or several images from Y to X; see `x2y`. One-way objectives have no generator for this."""
         return self._translate("y2x", image, size)
 
     def _translate(self, direction: str, image: Any, size: Size | None) -> Any:
+        if isinstance(image, (list, tuple)):
+            return [self._translate(direction, each, size) for each in image]
+        if isinstance(image, (str, os.PathLike)) and os.path.isdir(image):
+            names = folder_source.find_images(image)
+            return {name: self._translate(direction, os.path.join(image, name), size) for name in names}
         channels = self.channels(direction)[0]
         if isinstance(image, np.ndarray):
             return conversions.like_array(image, self.translate(direction, conversions.as_batch(image, channels, size)))
@@ -183,9 +197,10 @@ class Model:
     def generator(self, direction: str) -> tf.keras.Model:
         """Return the generator of a direction, "x2y" or "y2x"; raise `UserError` if the run has none."""
         if direction not in self.generators:
+            wanted = " -> ".join(DIRECTIONS.get(direction, [direction]))
             raise UserError(
-                f"{self.path}: --objective {self.config.objective.objective} has no generator"
-                f" {' -> '.join(DIRECTIONS[direction])}; expected --direction {' or '.join(self.generators)}"
+                f"{self.path}: --objective {self.config.objective.objective} has no generator {wanted}; expected"
+                f" --direction {' or '.join(self.generators)}"
             )
         return self.generators[direction]
 
@@ -198,9 +213,6 @@ class Model:
         """Return the value ranges of the originals and of the translations of a direction."""
         source, target = DIRECTIONS[direction]
         return self.config.data.value_range(source), self.config.data.value_range(target)
-
-
-load = Model  # `cyclegan.load`
 
 
 def checkpoint_names(run: pathlib.Path) -> list[str]:

@@ -100,3 +100,14 @@ def read(path: pathlib.Path, level: int = logging.WARNING) -> list[dict[str, Any
         else:
             found.append(values)
     return found
+
+
+def epochs(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Return the metrics of each epoch in a file, by names such as "epoch", "step" and "train/loss_G/total"."""
+    rows: dict[int, dict[str, Any]] = {}
+    for line in read(path):
+        split, epoch, step = (line.pop(name) for name in ("split", "epoch", "step"))
+        if split != "steps" and "event" not in line:
+            row = rows.setdefault(epoch, {"epoch": epoch, "step": step})
+            row.update({f"{split}/{name}": value for name, value in line.items()})
+    return list(rows.values())

@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Union, cast
+from typing import Protocol, Union, cast
 
 import numpy as np
 import tensorflow as tf
@@ -189,7 +189,11 @@ def translate_samples(
     return translate(x, masks[0], "G", "F"), translate(y, masks[1], "F", "G")
 
 
-Callback = Union[EvaluationCallback, PlotCallback]
+class Callback(Protocol):
+    """An action at the end of epochs."""
+
+    def on_epoch_end(self, epoch: Epoch) -> None:
+        """Act on the end of an epoch."""
 
 
 def make_callbacks(

@@ -128,7 +128,7 @@ class Trainer:
         self._workers = workers
         self._checkpoints = checkpoints
         self._summary = summary
-        self._callbacks = callbacks
+        self.callbacks = [*callbacks]
         self._epochs, self._patience = config.optimization.epochs, config.evaluation.patience
         self._is_complete = False
         self.splits, self.state = splits, state
@@ -262,7 +262,7 @@ class Trainer:
         adversarial, has_cycle = self._config.objective.adversarial, hasattr(self._config.objective, "lambda_cycle")
         failures = find_silent_failures(metrics["train"], metrics["test"], adversarial, has_cycle)
         warn_once(self._summary, epoch, failures)
-        for callback in self._callbacks:
+        for callback in self.callbacks:
             self._watchdog.beat()
             callback.on_epoch_end(epoch)  # the evaluation adds scores to the metrics, and may decide that training ends
         self._is_complete = epoch.is_last

@@ -2,7 +2,6 @@ import json
 import logging
 import re
 import shutil
-import types
 
 import numpy as np
 import pytest
@@ -48,27 +47,41 @@ def test_flags_choose_direction_checkpoint_and_size(run, tmp_path, capsys, caplo
     caplog.set_level(logging.INFO, "cyclegan.export")
     out = str(tmp_path / "out.keras")
     flags = ["--format", "keras", "--direction", "y2x", "--checkpoint", "epoch_0001", "--size", "64x32"]
-    assert export.main([str(run), out, *flags]) < 1e-4
+    assert export.main([str(run), out, *flags]) < 0.01
     lines = caplog.messages
     assert capsys.readouterr().err == "" and re.fullmatch(
         r"\S+out.keras: keras, 0\.\d MB, of \S+epoch_0001-1", lines[0]
     )
     assert lines[1:3] == ["picture: float32 [1, 32, 64, 1]", "translated: float32 [1, 32, 64, 3]"]
-    assert re.fullmatch(r"largest .* allowed 0.001; on 1 image \(\S+data, testB\), 32 x 64 pixels", lines[3])
+    assert re.fullmatch(r"y2x: compared .* on 1 image \(\S+data, testB\), 32 x 64 pixels", lines[3])
+    assert re.fullmatch(r"largest difference from the network: \S+ gray levels of 255", lines[4])
     with pytest.raises(UserError, match="out.keras exists"):
-        export.main([str(run), out, "--format", "keras"])
+        export.main([str(run), out])
     caplog.clear()
     assert export.main([str(run), out, "--format", "keras", "--uint8", "--overwrite"]) < 0.51
     lines = caplog.messages
     assert lines[0].endswith("epoch_0002-2") and lines[2] == "translated: uint8 [N, H, W, 1]"
     assert lines[1] == "picture: uint8 [N, H, W, 3], H and W multiples of 4"
-    assert re.search(r"gray levels, allowed 0.6275; on 2 images \(\S+data, testA\), 32 x 32 and 36", lines[3])
+    assert re.search(r"on 2 images \(\S+data, testA\), 32 x 32 and 36", lines[3])
+    assert [record.levelname for record in caplog.records] == ["INFO"] * 5
+
+
+def test_a_difference_that_files_show_is_a_warning(run, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(exporter, "export", lambda *arguments: 0.6)
+    with caplog.at_level(logging.INFO, "cyclegan.export"):
+        assert export.main([str(run), str(tmp_path / "new.onnx")]) == 0.6
+    assert "0.6 gray levels of 255, more than the 0.5 of rounding" in caplog.records[-1].message
+    assert caplog.records[-1].levelname == "WARNING"
 
 
 def test_impossible_requests_are_refused_first(run, tmp_path, capsys):
     out = str(tmp_path / "out")
     for flags, text in (
         (["--format", "onnx", "--float16"], "--float16 with --format onnx: only tflite has it"),
+        (["--format", "tflite", "--float16", "--int8"], "--float16 with --int8: expected one of them"),
+        (["--format", "hub", "--uint8"], "--uint8 with --format hub: only savedmodel, keras, onnx, tflite has it"),
+        ([], "out: expected --format, or a name that ends in one of .keras .onnx .tflite"),
+        (["--format", "keras"], "out: --format keras expects a name that ends in .keras"),
         (["--format", "onnx", "--size", "30"], "--size 30x30: expected multiples of 4 pixels"),
         (["--format", "onnx", "--pictures", "no.png"], r"1 of 2 images cannot be used.*no.png"),
     ):
@@ -80,16 +93,62 @@ def test_impossible_requests_are_refused_first(run, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+def test_the_ending_of_the_name_and_the_format_agree(run, tmp_path):
+    for name, form, text in (
+        ("b.keras", "onnx", "b.keras: --format onnx expects a name that ends in .onnx; keras files end in .keras"),
+        ("b.onnx", "savedmodel", "b.onnx: --format savedmodel expects a name without an ending; onnx files end in .on"),
+        ("b.tflite", "keras", "b.tflite: --format keras expects a name that ends in .keras; tflite files end"),
+    ):
+        with pytest.raises(UserError, match=text):
+            export.main([str(run), str(tmp_path / name), "--format", form])
+
+
 def test_values_of_ranges_are_logged(caplog):
     both, one = DataConfig(value_range_x="-1000:2000", value_range_y="0:4095"), DataConfig(value_range_y="0:4095")
     with caplog.at_level(logging.INFO, "cyclegan.export"):
-        export._log_ranges(types.SimpleNamespace(uint8=False), both, "y2x")
-        export._log_ranges(types.SimpleNamespace(uint8=True), one, "x2y")
-    assert caplog.messages == [
+        export._log_signature((1, 1), exporter.ExportOptions("onnx"), both, "y2x", 4)
+        export._log_signature((1, 1), exporter.ExportOptions("onnx", uint8=True), one, "x2y", 4)
+    assert [text for text in caplog.messages if "stand for" in text] == [
         "picture: -1 and 1 stand for the values 0 and 4095",
         "translated: -1 and 1 stand for the values -1000 and 2000",
         "translated: 0 and 255 stand for the values 0 and 4095",
     ]
+
+
+def test_a_folder_for_a_model_hub(run, tmp_path, monkeypatch):
+    """Its card names the data, the settings, the scores and the limits, and no folder of this machine."""
+    run = shutil.copytree(run, tmp_path / "run")
+    (run / "samples").mkdir()
+    Image.new("RGB", (8, 8)).save(run / "samples" / "epoch_002.png")
+    lines = [
+        {"split": "test", "epoch": epoch, "step": epoch, "error/MAE(X, F(G(X)))": error, "score/x2y/PSNR": 20 + error}
+        for epoch, error in ((1, 0.1), (2, 0.3), (3, 0.05))  # the last one is from after the checkpoint
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    out = tmp_path / "card"
+    assert export.main([str(run), str(out), "--format", "hub"]) < 0.01
+    networks = {f"{direction}.{form}" for direction in ("x2y", "y2x") for form in ("keras", "onnx")}
+    assert {path.name for path in out.iterdir()} == {
+        *networks,
+        "README.md",
+        "config.json",
+        "samples.png",
+        "scores.json",
+    }
+    assert serialization.load(out / "config.json").config.data.dataset == "data"
+    scores = json.loads((out / "scores.json").read_text())
+    assert scores["error/MAE(X, F(G(X)))"] == {"best": 0.1, "best_epoch": 1, "last": 0.3, "last_epoch": 2}
+    assert scores["score/x2y/PSNR"]["best_epoch"] == 2
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("---\nlicense: ") and "| error/MAE(X, F(G(X))) | 0.1 (epoch 1) | 0.3 (epoch 2) |" in card
+    assert "--filters 4" in card and "`data`" in card and "## Limits" in card and "![" in card
+    assert str(tmp_path) not in "".join(path.read_text() for path in (out / "README.md", out / "config.json"))
+    code = re.search(r"```python\n(.*?)```", card, re.DOTALL)[1]
+    Image.new("RGB", (50, 40)).save(out / "image.jpg")
+    monkeypatch.chdir(out)
+    exec(code, {})
+    with Image.open(out / "translation.png") as translation:
+        assert translation.size == (32, 32)
 
 
 @pytest.mark.sampled
@@ -97,7 +156,7 @@ def test_values_of_ranges_are_logged(caplog):
 def test_the_script_makes_a_page(run, tmp_path, caplog, direction, inputs):
     page, given = tmp_path / "page", [*WEB, "--direction", direction] if direction else WEB
     with caplog.at_level(logging.INFO, "cyclegan.export"):
-        assert 0 < export.main([str(run), str(page), *given]) < exporter.TOLERANCE
+        assert 0 < export.main([str(run), str(page), *given]) < 0.5
     files = {path.name for path in page.iterdir()}
     sources = {path.name for path in web_page.PAGE_FILES.iterdir()}
     assert files == {*sources, "networks.json", *(f"{name}.onnx" for name in inputs)}
@@ -105,7 +164,7 @@ def test_the_script_makes_a_page(run, tmp_path, caplog, direction, inputs):
     assert {each["name"]: each["inputs"] for each in settings["directions"]} == inputs
     assert settings["runtime"].startswith(web_page.CDN) and (settings["side"], settings["multiple"]) == (32, 4)
     assert "<title>CycleGAN: run</title>" in (page / "index.html").read_text(encoding="utf-8")
-    assert caplog.messages[-1].startswith(f"{page}: a page of {run}/checkpoints/epoch_0002-2;")
+    assert caplog.messages[0].endswith(f"of {run}/checkpoints/epoch_0002-2") and "http.server" in caplog.messages[-1]
 
 
 def test_a_page_of_value_ranges_is_refused(run, tmp_path):

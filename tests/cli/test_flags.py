@@ -16,9 +16,9 @@ REFUSED = [
         "--skip_existing with --html, whose page would lack the skipped images",
     ),
     ("export", "out --format savedmodel --float16", "--float16 with --format savedmodel: only tflite has it"),
-    ("export", "out --format web --uint8", "--uint8 with --format web: the page chooses type and size"),
-    ("export", "out --format web --size 64", "--size with --format web: the page chooses type and size"),
-    ("export", "out --format onnx --runtime cdn", "--runtime with --format onnx: only --format web has it"),
+    ("export", "out --format web --uint8", "--uint8 with --format web: only savedmodel"),
+    ("export", "out --format web --size 64", "--size with --format web: only savedmodel"),
+    ("export", "out --format onnx --runtime cdn", "--runtime with --format onnx: only web has it"),
 ]
 
 

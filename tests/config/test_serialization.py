@@ -87,7 +87,7 @@ def test_a_run_of_another_version_is_refused_in_one_line():
         ({"__class__": "os.system"}, "__class__: no such setting"),
         ({"lambda_gp": 10.0}, "config.json: --lambda_gp belongs to --adversarial wgan-gp"),
         ({"objective": "gan"}, "config.json: --objective gan: expected one of cyclegan, cut, fastcut"),
-        ({"objective": 3}, "config.json can't be read as the configuration of a run"),
+        ({"objective": 3}, "config.json: --objective 3: expected one of cyclegan, cut, fastcut"),
         ({"epochs": "__import__('os')"}, "--epochs \"__import__('os')\": expected a whole number"),
         ({"data_dir": ["x" * 1000]}, f"--data_dir ['{'x' * 78}: expected a text"),
         ({"epochs": -1}, "config.json: --epochs -1: expected at least 1"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from cyclegan.export.portable import make_portable
+from cyclegan.export.exporter import make_portable
 from tests.export.models import UNET, make_generator
 
 

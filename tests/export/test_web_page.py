@@ -193,12 +193,17 @@ def test_a_page_of_one_direction_takes_drops_and_the_camera(browser, serve, gene
     np.testing.assert_array_equal(pixels(browser, "#input"), red)
     np.testing.assert_allclose(pixels(browser, "#output"), translated(generators["x2y"], red).repeat(3, axis=2), atol=2)
     assert browser.js("document.querySelector('#back').hidden")  # nothing translates back
+    browser.js(DROP % "[new File(['no image'], 'notes.txt')]")  # the page keeps what it shows
+    assert wait_for_end(browser)[0].startswith("notes.txt can't be read; expected an image")
+    shown = "[document.querySelector('#file').files[0].name, document.querySelector('#name').textContent]"
+    assert browser.js(shown) == ["red.png", "red.png"] and not browser.js("document.querySelector('#result').hidden")
 
     browser.js("for (const i of [1, 2]) document.querySelector('#camera').click()")
     browser.wait_for(True, "document.querySelector('video').currentTime > 0.2")
     browser.js("document.querySelector('#viewfinder button').click()")
     browser.wait_for("camera.png", "document.querySelector('#name').textContent")
     assert wait_for_end(browser)[0] == "" and pixels(browser, "#input").std() > 10
+    assert browser.js(shown) == ["camera.png", "camera.png"]
 
 
 @pytest.mark.slow

@@ -177,7 +177,7 @@ def test_images_that_do_not_fit_are_refused(models, tmp_path):
     image, floats = images(20, 24, 3), np.zeros((8, 8, 3), np.float32)
     for given, kind, text in (
         ((tmp_path / "a.png",), UserError, r"a\.png can't be read .*: expected an image of 3 channels"),
-        (([1, 2],), TypeError, "list: expected a path, a Pillow image or a NumPy array"),
+        (([1, 2],), TypeError, "int: expected a path, a Pillow image or a NumPy array"),
         ((images(20, 24, 4),), ValueError, r"shape \(20, 24, 4\): expected \[h, w, 3\] or \[N, h, w, 3\]"),
         ((floats + 255,), ValueError, r"values from 255\.0 to 255\.0: expected float32 in \[-1, 1\]"),
         ((floats, (4, 4)), ValueError, "size with a float32 array"),

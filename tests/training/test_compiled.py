@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from cyclegan.config import Config, serialization
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.export.portable import make_portable
+from cyclegan.export.exporter import make_portable
 from cyclegan.inference.model import Model
 from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE
 from cyclegan.networks import compat, normalization

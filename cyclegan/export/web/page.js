@@ -3,36 +3,48 @@
 const find = (selector) => document.querySelector(selector);
 const settings = await (await fetch("networks.json")).json();
 const absolute = (path) => new URL(path, location.href).href;
-const DEVICES = { webgpu: "WebGPU", wasm: "WebAssembly" };
+const DEVICES = { webgpu: "WebGPU", wasm: "WebAssembly", server: "the server" };
 const LARGEST = 2 ** 27; // pixels to decode: 0.5 GB
 const SMALLEST = 16; // pixels: smaller images leave the network nothing to see
 const OUT_OF_MEMORY = /memory|alloc|\bOOM\b|^\d+$/i; // WebAssembly may throw a number when its memory is used up
 const [fileInput, direction, side, divider] = ["#file", "#direction", "#side", "#divider"].map(find);
-let chosen = null; // {file, name}
+let chosen = null; // File whose translation is shown, or is being made
 let latest = 0; // number of the latest translation; earlier ones show nothing
 let worker = null;
 let running = null; // {resolve, reject, report} of the translation that runs
 
 // ---- Translating
 
-async function show() {
-  if (!chosen) return;
+async function show(file = chosen) {
+  if (!file) return;
   const number = ++latest;
   stop();
   setBusy(true);
   find("#error").textContent = "";
-  find("#result").hidden = true;
   setStatus("Reading the image");
   try {
-    const canvas = await decode(chosen.file, chosen.name, Number(side.value));
-    if (number === latest) await translateCanvas(canvas, chosen.name);
+    const canvas = await decode(file, Number(side.value));
+    if (number !== latest) return;
+    chosen = file;
+    find("#result").hidden = true;
+    await translateCanvas(canvas, file.name);
   } catch (error) {
     if (number !== latest) return;
     if (error.name === "AbortError") setStatus("Stopped.");
     else fail(error.message);
   } finally {
-    if (number === latest) setBusy(false);
+    if (number === latest) {
+      setBusy(false);
+      showChosen();
+    }
   }
+}
+
+// Show the name of the chosen file in the input, also if it was dropped, or if another file could not be read.
+function showChosen() {
+  const files = new DataTransfer();
+  if (chosen) files.items.add(chosen);
+  fileInput.files = files.files;
 }
 
 async function translateCanvas(canvas, name) {
@@ -46,7 +58,7 @@ async function translateCanvas(canvas, name) {
   draw(original, ["#input", "#over"]);
   draw(forth.image, ["#output", "#under"]);
   find("#name").textContent = name;
-  offerDownload(`${name.replace(/\.[^.]*$/, "")}-${there.name}.png`);
+  await offerDownload(`${name.replace(/\.[^.]*$/, "")}-${there.name}.png`);
   find("#back").hidden = true;
   find("#result").hidden = false;
   if (back) {
@@ -58,6 +70,10 @@ async function translateCanvas(canvas, name) {
 
 // Translate ImageData with one network; return {image, device}.
 async function step(image, network, text) {
+  if (settings.server) {
+    setStatus(`${text} on the server`);
+    return { image: await translateOnServer(image, network), device: "server" };
+  }
   setStatus(`${text}: preparing the network`);
   const input = toNumbers(image, network.inputs, settings.multiple);
   const report = (device) => setStatus(`${text} with ${DEVICES[device]}`);
@@ -72,12 +88,11 @@ function draw(image, selectors) {
   }
 }
 
-function offerDownload(name) {
-  find("#output").toBlob((blob) => {
-    const link = find("#download");
-    URL.revokeObjectURL(link.href);
-    Object.assign(link, { href: URL.createObjectURL(blob), download: name });
-  });
+async function offerDownload(name) {
+  const blob = await new Promise((done) => find("#output").toBlob(done));
+  const link = find("#download");
+  URL.revokeObjectURL(link.href);
+  Object.assign(link, { href: URL.createObjectURL(blob), download: name });
 }
 
 // ---- Progress and errors
@@ -99,13 +114,9 @@ function fail(text) {
 
 // ---- Images: from a file, dropped, or from the camera
 
-function choose(file, name = file.name) {
-  chosen = { file, name };
-  show();
-}
-
 fileInput.addEventListener("click", () => { fileInput.value = ""; }); // the same file may be chosen again
-fileInput.addEventListener("change", () => fileInput.files.length && choose(fileInput.files[0]));
+fileInput.addEventListener("cancel", showChosen);
+fileInput.addEventListener("change", () => fileInput.files.length && show(fileInput.files[0]));
 document.addEventListener("dragover", (event) => {
   event.preventDefault();
   document.body.classList.add("dropping");
@@ -115,7 +126,7 @@ document.addEventListener("drop", (event) => {
   event.preventDefault();
   document.body.classList.remove("dropping");
   const [file] = event.dataTransfer.files;
-  if (file) choose(file);
+  if (file) show(file);
   else fail("Nothing that was dropped is a file; expected an image file.");
 });
 
@@ -141,7 +152,7 @@ viewfinder.addEventListener("close", () => {
     fail("The camera has not sent an image yet; try again.");
   } else if (viewfinder.returnValue === "take") {
     canvas.getContext("2d").drawImage(video, 0, 0);
-    canvas.toBlob((blob) => choose(blob, "camera.png"));
+    canvas.toBlob((blob) => show(new File([blob], "camera.png")));
   }
   video.srcObject?.getTracks().forEach((track) => track.stop());
   video.srcObject = null;
@@ -150,7 +161,8 @@ viewfinder.addEventListener("close", () => {
 // ---- Images as numbers: decoding, resizing, padding, and conversion between pixels and [-1, 1]
 
 // Decode a file and resize it to `side` pixels on its longer side; return a canvas. Transparent pixels become white.
-async function decode(file, name, side) {
+async function decode(file, side) {
+  const { name } = file;
   const image = new Image();
   image.src = URL.createObjectURL(file);
   try {
@@ -286,6 +298,26 @@ async function translate(network, image, report) {
   }
 }
 
+// Return the ImageData of a translation by the server.
+async function translateOnServer(image, network) {
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [image.width, image.height];
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.putImageData(image, 0, 0);
+  const body = await new Promise((done) => canvas.toBlob(done));
+  const controller = new AbortController();
+  running = { reject: () => controller.abort() };
+  try {
+    const url = `${settings.server}?direction=${network.name}`;
+    const response = await fetch(url, { method: "POST", body, signal: controller.signal });
+    if (!response.ok) throw new Error((await response.json()).detail);
+    context.drawImage(await createImageBitmap(await response.blob()), 0, 0);
+    return context.getImageData(0, 0, image.width, image.height);
+  } finally {
+    running = null;
+  }
+}
+
 // ---- Start
 
 settings.directions.forEach(({ label }, index) => direction.append(new Option(label, index)));
@@ -295,8 +327,8 @@ find("#directions").hidden = settings.directions.length < 2;
 find("#camera").hidden = !navigator.mediaDevices?.getUserMedia;
 find("#camera").addEventListener("click", openCamera);
 find("#stop").addEventListener("click", stop);
-direction.addEventListener("change", show);
-side.addEventListener("change", show);
+direction.addEventListener("change", () => show());
+side.addEventListener("change", () => show());
 const setDivider = () => {
   find(".stage").style.setProperty("--divider", `${divider.value}%`);
   divider.setAttribute("aria-valuetext", `${divider.value} % input`);
@@ -305,4 +337,4 @@ divider.addEventListener("input", setDivider);
 setDivider(); // browsers restore it after a reload
 find("#waiting").hidden = true;
 find("main").hidden = false;
-post(settings.directions[0]); // loads a network while the user chooses an image
+if (!settings.server) post(settings.directions[0]); // loads a network while the user chooses an image

@@ -1,0 +1,150 @@
+"""The functions of `import cyclegan`: train a run, and load it to translate, score and export."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cyclegan import terminal
+from cyclegan.cli import export as export_command
+from cyclegan.cli import train as train_command
+from cyclegan.evaluation.score_run import ScoreOptions, score_run
+from cyclegan.inference.model import Model
+from cyclegan.run import metrics_log
+
+if TYPE_CHECKING:
+    from cyclegan.training.callbacks import Epoch
+
+SHOWN = ("test/error/", "test/score/")  # beginnings of the metrics that `repr` shows
+
+
+class Run(Model):
+    """A trained run. Next to `Model`, which translates, it has scores, exports and the history of the training."""
+
+    def evaluate(self, **options: Any) -> dict[str, dict[str, float]]:
+        """Score the generators on the held-out images, as `cyclegan-evaluate` does.
+
+        Args:
+            options: Flags of the command by name, such as `features="random"`, which needs no download, or `paired`.
+
+        Returns:
+            The scores of each direction by name, such as "FID", and those of the untranslated images, such as
+            "untranslated_FID". A pandas.DataFrame has a column for each direction.
+
+        Raises:
+            UserError: The images or the features do not exist or do not fit.
+        """
+        with _messages():
+            result = score_run(self, None, ScoreOptions(**_plain(options)))
+        return {
+            direction: {**part["scores"], **{f"untranslated_{name}": s for name, s in part["untranslated"].items()}}
+            for direction, part in result["directions"].items()
+        }
+
+    def export(self, out: str | os.PathLike[str], **options: Any) -> float:
+        """Write a generator for other programs, as `cyclegan-export` does.
+
+        Args:
+            out: File, or folder of the formats "savedmodel", "web" and "hub".
+            options: Flags of the command by name, such as `format="onnx"` (by default from the ending of `out`),
+                `direction="y2x"`, `uint8=True` or `overwrite=True`.
+
+        Returns:
+            The largest difference of the file's output from the network's, in gray levels of 255.
+
+        Raises:
+            UserError: The file exists or can't be written, or its output is not the network's.
+        """
+        with _messages():
+            return export_command.export_run(self.path, out, checkpoint=self.checkpoint.name, **_plain(options))
+
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """The metrics of each epoch, a column by name: "epoch", "step", "train/loss_G/total", "test/score/x2y/FID", ...
+
+        NaN stands for metrics that an epoch does not have. runs/README.md explains them. For a table:
+        `pandas.DataFrame(run.history)`.
+        """
+        rows = metrics_log.epochs(self.path / "metrics.jsonl")
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: [row.get(name, math.nan) for row in rows] for name in names}
+
+    def __repr__(self) -> str:
+        config, state = self.config, self.train_state
+        height, width = config.data.image_shape
+        lines = [
+            f"Run {self.path}: {config.objective.objective}, {config.networks.generator} of {config.networks.filters}"
+            f" filters, trained on {config.data.dataset} at {width} x {height} pixels",
+            f"{state.epoch} of {config.optimization.epochs} epochs, {state.step} steps; {self.checkpoint.name}",
+        ]
+        for row in metrics_log.epochs(self.path / "metrics.jsonl"):
+            shown = [f"{name[5:]} {value:.4g}" for name, value in row.items() if name.startswith(SHOWN)]
+            if row["epoch"] == state.epoch and shown:
+                lines.append(f"Held-out images: {', '.join(shown)}")
+        return "\n  ".join(lines)
+
+
+load = Run  # `cyclegan.load`
+
+
+def train(*, callbacks: Sequence[Any] = (), **settings: Any) -> Run:
+    """Train a run, or resume the one in `output_dir`, as `cyclegan-train` does.
+
+    Ctrl-C, or the stop button of a notebook, saves a checkpoint; the same call resumes.
+
+    Args:
+        callbacks: Objects whose method `on_epoch_end(epoch, logs)` is called after each epoch, counted from 0 as in
+            Keras, with the metrics of the epoch by their names in `Run.history`. An error in a callback ends the
+            training.
+        settings: Flags of training by name, such as `dataset="my_images"`, `epochs=100` or `no_flip=True`.
+
+    Returns:
+        The run with its newest checkpoint.
+
+    Raises:
+        UserError: A value cannot work, or training failed or was stopped. A run that had begun keeps its checkpoints.
+        TypeError: There is no such setting.
+    """
+    config, weights = train_command.configure([], **_plain(settings))
+    with _messages():
+        train_command.train(config, weights, [_KerasCallbacks(callbacks)])
+    return Run(config.run.output_dir)
+
+
+class _KerasCallbacks:
+    """Call callbacks as Keras does."""
+
+    def __init__(self, callbacks: Sequence[Any]) -> None:
+        self._callbacks = callbacks
+
+    def on_epoch_end(self, epoch: Epoch) -> None:
+        for callback in self._callbacks:
+            callback.on_epoch_end(epoch.state.epoch - 1, _columns(epoch.metrics))
+
+
+def _columns(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    return {f"{split}/{name}": value for split, values in metrics.items() for name, value in values.items()}
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with texts instead of paths."""
+    return {name: os.fspath(each) if isinstance(each, os.PathLike) else each for name, each in options.items()}
+
+
+@contextlib.contextmanager
+def _messages() -> Iterator[None]:
+    """Show the messages of the package inside the context, as its commands do; leave logging as it was before."""
+    loggers = [logging.getLogger("cyclegan"), logging.getLogger("tensorflow"), logging.root]
+    before = [(each, each.handlers[:], each.level) for each in loggers]
+    terminal.configure_logging()
+    loggers[1].setLevel(logging.WARNING)  # TensorFlow shows more in a notebook
+    try:
+        yield
+    finally:
+        for each, handlers, level in before:
+            each.handlers[:] = handlers
+            each.setLevel(level)

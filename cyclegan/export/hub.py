@@ -1,0 +1,165 @@
+"""Export as a folder for a model hub: generators as Keras and ONNX files, settings, samples, scores, a model card."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import cyclegan
+from cyclegan.config import serialization
+from cyclegan.config.config import SETTINGS_OF_A_START, SETTINGS_OF_A_WORKER, all_settings
+from cyclegan.config.sections import DIRECTIONS
+from cyclegan.errors import printable
+from cyclegan.export import exporter
+from cyclegan.export.exporter import INPUT, MARKERS, OUTPUT, ExportOptions
+from cyclegan.inference.model import Model
+from cyclegan.run import metrics_log
+
+HELD_OUT = ("test/error/", "test/score/")  # beginnings of the names of metrics on held-out images
+HIGHER_IS_BETTER = ("PSNR", "SSIM")
+GRID = "![Held-out images and their translations](samples.png)\n\n"
+CARD = """\
+---
+license: unknown
+pipeline_tag: image-to-image
+tags: [image-to-image, unpaired-image-translation, {objective}, keras, onnx]
+---
+
+# {name}
+
+Networks that translate between two sets of images, learned without pairs of matching images: {directions}.
+Trained by version {version} of the program CycleGAN on every GPU.
+
+![Held-out images and their translations](samples.png)
+
+## Use
+
+`*.onnx` needs ONNX Runtime 1.12 or newer, `*.keras` needs Keras {keras} of TensorFlow {tensorflow}. Images are float32
+[N, H, W, channels] in [-1, 1], with sides that are multiples of {multiple} pixels.{ranges}
+
+```python
+import numpy as np, onnxruntime
+from PIL import Image
+
+image = Image.open("image.jpg").convert("{mode}").resize(({width}, {height}))
+x = np.asarray(image, np.float32).reshape(1, {height}, {width}, {channels}) / 127.5 - 1
+(y,) = onnxruntime.InferenceSession("{direction}.onnx").run(["{output}"], {{"{input}": x}})
+Image.fromarray(np.rint((y[0] + 1) * 127.5).astype(np.uint8).squeeze()).save("translation.png")
+```
+
+## Training
+
+Data: `{dataset}`. {images}
+
+Settings: `{flags}`. `config.json` has all of them.
+
+## Scores
+
+| metric on held-out images | best | last |
+|---|---|---|
+{scores}
+
+The same images chose the best epoch. Errors are of values in [-1, 1].
+
+## Limits
+
+- The networks know images like those of the training data, of {width} x {height} pixels, and nothing else.
+- They invent what the target domain usually shows. Translations are no measurements, no evidence and no diagnoses.
+- They were trained for {epochs} epochs.{warnings}
+
+## License
+
+The program has the license Apache-2.0. The license of these weights depends on that of the training images: set
+`license` above before you upload the folder.
+"""
+
+
+def export(
+    model: Model,
+    generators: Mapping[str, tf.keras.Model],
+    out: pathlib.Path,
+    images: Mapping[str, Sequence[np.ndarray]],
+) -> float:
+    """Export generators of a run, by direction, into a folder for a model hub; see `web_page.export`.
+
+    The settings name no folder of this machine and no tracker.
+    """
+    with exporter.new_file(out) as made:
+        made.mkdir()
+        differences = [
+            exporter.write_checked(generator, made / f"{direction}.{format}", images[direction], ExportOptions(format))
+            for direction, generator in generators.items()
+            for format in ("keras", "onnx")
+        ]
+        saved = serialization.load(model.path / "config.json")
+        run, data = saved.config.run, saved.config.data
+        paths = {"output_dir": run.output_dir, "init_from": run.init_from}
+        paths.update({} if data.is_tfds else {"dataset": data.dataset})
+        names = {name: path and printable(os.path.basename(os.path.normpath(path))) for name, path in paths.items()}
+        config = saved.config.replace(**names, data_dir=None, wandb=None, mlflow=None)
+        serialization.save(made / "config.json", config, saved.stack, saved.data, saved.imported)
+        grids = sorted(model.path.glob("samples/epoch_*.png"))
+        if grids:
+            shutil.copyfile(grids[-1], made / "samples.png")
+        scores = best_and_last(metrics_log.epochs(model.path / "metrics.jsonl"), model.train_state.epoch)
+        (made / MARKERS["hub"]).write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
+        card = write_card(saved._replace(config=config), model, [*generators], scores)
+        card = card if grids else card.replace(GRID, "")
+        (made / "README.md").write_text(card, encoding="utf-8")
+    return max(differences)
+
+
+def best_and_last(epochs: Sequence[Mapping[str, Any]], last: int) -> dict[str, dict[str, float]]:
+    """Return the best and the last value of each metric on held-out images, with their epochs, up to an epoch."""
+    found: dict[str, dict[str, float]] = {}
+    for row in (row for row in epochs if row["epoch"] <= last):
+        for name, value in ((name, value) for name, value in row.items() if name.startswith(HELD_OUT)):
+            sign = -1 if name.endswith(HIGHER_IS_BETTER) else 1
+            before = found.get(name[5:])
+            if before is None or sign * value < sign * before["best"]:
+                before = {"best": value, "best_epoch": row["epoch"]}
+            found[name[5:]] = {**before, "last": value, "last_epoch": row["epoch"]}
+    return found
+
+
+def write_card(
+    saved: serialization.SavedConfig,
+    model: Model,
+    directions: Sequence[str],
+    scores: Mapping[str, Mapping[str, float]],
+) -> str:
+    """Return the model card in Markdown; `scores` is the result of `best_and_last`."""
+    config, data, state = saved.config, saved.config.data, model.train_state
+    height, width = data.image_shape
+    channels = model.channels(directions[0])[0]
+    hidden = {*SETTINGS_OF_A_START, *SETTINGS_OF_A_WORKER}  # they do not change the result
+    settings = {name: value for name, value in config.chosen_settings().items() if name not in hidden}
+    flags = (f"--{name} {value}" for name, value in settings.items() if value != all_settings()[name].field.default)
+    rows = (
+        f"| {name} | {row['best']:.4g} (epoch {row['best_epoch']}) | {row['last']:.4g} (epoch {row['last_epoch']}) |"
+        for name, row in scores.items()
+    )
+    ranges = {domain: value_range for domain in "XY" if (value_range := data.value_range(domain))}
+    counts = (f"{split} has {text.partition(' (')[0]}." for split, text in saved.data.items() if "(" in text)
+    return CARD.format(
+        **{"name": printable(model.path.resolve().name), "objective": config.objective.objective},
+        **{"width": width, "height": height, "channels": channels, "direction": directions[0], "input": INPUT},
+        **{"output": OUTPUT, "multiple": config.networks.multiple, "mode": "L" if channels == 1 else "RGB"},
+        **saved.stack,
+        directions=" and ".join(f"`{each}` from {' to '.join(DIRECTIONS[each])}" for each in directions),
+        version=cyclegan.__version__,
+        ranges="".join(f" In {each}, -1 and 1 stand for {low:g} and {high:g}." for each, (low, high) in ranges.items()),
+        dataset=data.dataset,
+        images=" ".join(text for text in counts if "bytes" not in text),
+        flags=" ".join(flags),
+        scores="\n".join(rows),
+        epochs=f"{state.epoch} of {config.optimization.epochs}",
+        warnings="".join(f"\n- Training warned: {text}." for text in state.warned),
+    )

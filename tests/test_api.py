@@ -1,0 +1,117 @@
+"""`import cyclegan`: train, load, translate, score and export from Python."""
+
+import logging
+import math
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import cyclegan
+
+SETTINGS = {"dataset": "stripes", "image_size": 32, "filters": 2, "residual_blocks": 1, "max_dataset_size": 4}
+SETTINGS.update(no_peak=True, steps_per_call=1, evaluate_every=2, precision="float32")
+
+
+class Recorder:
+    def __init__(self):
+        self.epochs = []
+
+    def on_epoch_end(self, epoch, logs):
+        self.epochs.append((epoch, logs))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return a run of two epochs, and the calls of a callback."""
+    recorder, folder = Recorder(), tmp_path_factory.mktemp("api") / "run"
+    return cyclegan.train(epochs=2, output_dir=folder, callbacks=[recorder], **SETTINGS), recorder.epochs
+
+
+def test_the_package_is_imported_without_tensorflow():
+    program = "import sys, cyclegan; cyclegan.UserError; assert not {'tensorflow', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_callbacks_get_the_metrics_of_the_history(trained):
+    run, calls = trained
+    assert [epoch for epoch, _ in calls] == [0, 1]
+    history = run.history
+    assert history["epoch"] == [1, 2] and history["step"] == [4, 8]
+    assert {len(column) for column in history.values()} == {2}
+    for epoch, logs in calls:
+        assert logs["train/loss_G/total"] == history["train/loss_G/total"][epoch]
+    scores = history["test/score/x2y/FID"]
+    assert math.isnan(scores[0]) and scores[1] == calls[1][1]["test/score/x2y/FID"]
+
+
+def test_a_run_says_what_it_is(trained):
+    run, _ = trained
+    text = repr(run)
+    assert str(run.path) in text and "stripes at 32 x 32 pixels" in text and "2 of 2 epochs, 8 steps" in text
+    assert f"score/x2y/FID {run.history['test/score/x2y/FID'][1]:.4g}" in text
+
+
+def test_a_list_and_a_folder_are_translated(trained, tmp_path):
+    run, _ = trained
+    images = [np.full((24 + 4 * n, 32, 3), 50 * n, np.uint8) for n in range(3)]
+    translated = run.x2y(images)
+    assert [each.shape for each in translated] == [each.shape for each in images]
+    (tmp_path / "sub").mkdir()
+    names = ["a.png", "sub/b.png", "sub/c.png"]
+    for name, image in zip(names, images):
+        Image.fromarray(image).save(tmp_path / name)
+    found = run.x2y(tmp_path)
+    assert list(found) == names
+    for name, expected in zip(names, translated):
+        np.testing.assert_array_equal(np.asarray(found[name]), expected)
+
+
+def test_a_run_is_scored_and_exported(trained, tmp_path):
+    run, _ = trained
+    scores = run.evaluate(features="random")
+    assert set(scores) == {"x2y", "y2x"} and scores["x2y"]["FID"] == pytest.approx(run.history["test/score/x2y/FID"][1])
+    assert scores["x2y"]["untranslated_FID"] > 0
+    assert run.export(tmp_path / "g.keras", direction="y2x", uint8=True) < 0.51
+    with pytest.raises(cyclegan.UserError, match="g.keras exists"):
+        run.export(tmp_path / "g.keras")
+
+
+@pytest.mark.slow
+def test_the_same_call_resumes_and_leaves_the_program_as_it_was(trained, capfd):
+    run, _ = trained
+    loggers = logging.getLogger("cyclegan"), logging.root
+    before = [(logger.handlers[:], logger.level) for logger in loggers]
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+
+    class Fault:
+        def on_epoch_end(self, epoch, logs):
+            raise RuntimeError("from the callback")
+
+    with pytest.raises(RuntimeError, match="from the callback"):
+        cyclegan.train(epochs=3, output_dir=run.path, callbacks=[Fault()], **SETTINGS)
+    resumed = cyclegan.train(epochs=3, output_dir=run.path, **SETTINGS)
+    assert resumed.train_state.epoch == 3 and cyclegan.load(run.path).history["epoch"] == [1, 2, 3]
+    assert "Resumed from" in capfd.readouterr().out
+    assert before == [(logger.handlers[:], logger.level) for logger in loggers]
+    assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+
+
+@pytest.mark.parametrize(
+    "settings, text",
+    [
+        ({"dataset": "no such folder"}, "no such folder"),
+        ({"epochs": "ten"}, "--epochs 'ten': expected a whole number"),
+        ({"objective": 3}, "--objective 3: expected one of cyclegan"),
+        ({"objective": "cut", "lambda_cycle": 1.0}, "--lambda_cycle belongs to --objective cyclegan"),
+        ({"preset": "none"}, "--preset none: expected one of paper"),
+    ],
+)
+def test_wrong_settings_are_errors(settings, text, tmp_path):
+    with pytest.raises(cyclegan.UserError, match=text):
+        cyclegan.train(**{"output_dir": tmp_path / "run", **settings})
+    with pytest.raises(TypeError, match="epoch: no such setting"):
+        cyclegan.train(epoch=3)
