@@ -9,7 +9,7 @@ PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "cyclegan"
 # The parts of the package, lowest first, and the parts that each may import. `a.b` allows one module of folder `a`.
 MAY_IMPORT = {
     "errors": set(),
-    "whole_file": set(),
+    "whole_file": {"errors"},
     "lazy_tensorflow": set(),
     "terminal": {"errors"},
     "config": {"errors", "terminal", "whole_file"},
@@ -20,14 +20,16 @@ MAY_IMPORT = {
     "methods": {"lazy_tensorflow", "config", "networks"},
     "run": {"errors", "whole_file", "terminal", "config", "distribution"},
     "inspection": {"errors", "terminal", "config", "images", "data", "run"},
-    "inference": {"errors", "config", "images", "distribution", "data", "networks", "run"},
+    "inference": {
+        *("errors", "whole_file", "lazy_tensorflow", "config", "images", "distribution", "data", "networks", "run")
+    },
     "interop": {"errors"},
     "evaluation": {"errors", "config", "images", "data", "run", "inference", "interop"},
     "training": {
         *("errors", "lazy_tensorflow", "terminal", "config", "images", "distribution", "data", "networks", "methods"),
         *("run", "inspection", "evaluation"),
     },
-    "export": {"errors", "terminal", "config", "networks"},
+    "export": {"errors", "whole_file", "terminal", "config", "networks"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")

@@ -18,7 +18,7 @@ from cyclegan.images import codec_format, dicom_format, film_format, tiff_format
 from cyclegan.images.image import CreateStack, DecodedImage, ImageError, ImageReader, Metadata, Open, Put, Write
 from cyclegan.images.pillow_format import pillow_functions
 from cyclegan.images.value_range import to_depth
-from cyclegan.whole_file import open_regular
+from cyclegan.whole_file import name_final, open_regular
 
 
 class Format(NamedTuple):
@@ -236,5 +236,8 @@ def partial_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
     try:
         yield partial
         os.replace(partial, path)
+    except OSError as error:
+        name_final(error, partial, path)
+        raise
     finally:
         partial.unlink(missing_ok=True)

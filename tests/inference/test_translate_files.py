@@ -35,10 +35,10 @@ def calls(model, monkeypatch):
 
     found, original = Calls(), Model.translate
 
-    def translate(self, direction, batch):
+    def translate(self, direction, batch, progress):
         found.append(len(batch))
         found.check(batch)
-        return original(self, direction, batch)
+        return original(self, direction, batch, progress)
 
     monkeypatch.setattr(Model, "translate", translate)
     return found
@@ -190,7 +190,7 @@ def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
 def test_a_pattern_that_leads_out_is_refused():
     for pattern in ("photos/*/../../secret/*.png", "**/../b.png"):
         with pytest.raises(UserError, match=r"\.\. after a wildcard; expected a pattern that stays in its folder"):
-            translate_files.plan_tasks(pattern, "out", None)
+            translate_files.plan_tasks([pattern], "out", None)
 
 
 def test_existing_files_are_replaced_or_skipped_on_request_only(model, originals, tmp_path):
@@ -247,10 +247,13 @@ def test_impossible_requests_are_refused(model, tmp_path):
         ("empty", "out", {}, r"no images; expected at least one of \.png"),
         ("in", "out", {"batch_size": 0}, "expected x2y or y2x, and at least 1 image"),
         ("in", "out", {"size": 64}, r"size 64: expected \(width, height\) in pixels"),
-        ("in", "out", {"format": "jxl"}, "--format jxl: expected one of png, jpeg"),
+        ("in", "out", {"format": "jpgg"}, "--format jpgg: expected an ending such as jpg, or one of png, jpeg"),
         ("in/a.png", "a.jpgg", {}, r"a\.jpgg: expected a folder, or a file that ends in one of \.png \.jpg"),
         ("in/a.png", "b.png", {"format": "tiff"}, r"--format tiff expects a name that ends in \.tif or \.tiff"),
-        ("in", "file", {}, "file: a file; expected a folder for the translations of 2 images"),
+        ("in", "file", {}, "file: names a file; expected a folder for the translations of 2 images"),
+        ("in", "h.png", {}, r"h\.png: names a file; expected a folder"),
+        ("in", "file/out", {}, "file: Not a directory; expected a folder that can be written to"),
+        ("in", "out", {"size": (99999, 99999)}, "--size 99999 x 99999 pixels: expected at most 180 million"),
         ("in", "out", {"format": "png"}, r"a\.png and a\.tif would both be written to .*a\.png: expected different"),
     ):
         with pytest.raises(UserError, match=text):
