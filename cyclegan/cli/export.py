@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cyclegan import terminal
+from cyclegan.cli import check_run
 from cyclegan.config.command_line import ArgumentParser, size
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError
@@ -70,6 +71,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> float:
     """Export, and log the input and output of the file; return the largest difference from the network."""
     given = parse(argv)
+    check_run(given.run, [given.out])
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # GPUs may round more than the exported formats
     with terminal.start():
         from cyclegan.data.sources import comparison_images

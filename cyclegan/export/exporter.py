@@ -18,6 +18,7 @@ import tensorflow as tf
 from cyclegan.errors import UserError, printable
 from cyclegan.export import portable
 from cyclegan.export.portable import INPUT, OUTPUT
+from cyclegan.whole_file import check_folder
 
 TOLERANCE = 1e-3  # largest difference from the network's output in [-1, 1]
 FLOAT16_TOLERANCE = 0.02  # the same for weights that were rounded to float16
@@ -145,8 +146,7 @@ def check(out: str | pathlib.Path, options: ExportOptions) -> None:
         raise UserError(f"--float16 with --format {options.format}: only tflite has it; drop the flag")
     if form.suffix and out.suffix != form.suffix:
         raise UserError(f"{printable(out)}: expected a name that ends with {form.suffix}: Keras loads no other")
-    if not out.parent.is_dir():
-        raise UserError(f"{printable(out)}: the folder {printable(out.parent)} does not exist; make it first")
+    check_folder(out.parent)
     if os.path.lexists(out) and not options.overwrite:
         raise UserError(f"{printable(out)} exists; choose another name, or --overwrite to replace it")
     if out.is_dir() and not (form.marker and (out / form.marker).is_file()):
@@ -184,6 +184,7 @@ def new_file(out: str | pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a path of the same name to write a file or a folder to, and move it to `out` if no error occurs."""
     out = pathlib.Path(out)
     try:
+        out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".export-", dir=out.parent) as folder:
             made = pathlib.Path(folder) / out.name
             yield made
@@ -192,7 +193,8 @@ def new_file(out: str | pathlib.Path) -> Iterator[pathlib.Path]:
             os.rename(made, out)
     except OSError as error:
         raise UserError(
-            f"{printable(out)} can't be written ({printable(error)}); expected free space in a writable folder"
+            f"{printable(out)} can't be written ({error.strerror or printable(error)}); expected free space in a"
+            " writable folder"
         ) from error
 
 

@@ -41,7 +41,7 @@ MAX_PIXELS = 50_000_000  # of all images in memory at the same time, unless one 
 STACK_SHARE = 4  # times as many pixels may lie in volumes that are unpacked; see `reader.MAX_KEPT_BYTES`
 MAX_SIDE = 512  # longer side of an image of the page in pixels
 COPIES = 5  # of an image and its translation, in memory at the same time, at most
-NETWORK_BYTES = 20  # for each filter of a generator and each pixel of a tile, on a CPU; measured
+NETWORK_BYTES = 16  # for each filter of a generator and each pixel of a tile, on a CPU; measured
 LARGER = "larger images can be translated from TIFF to TIFF files without --size, --masks and --html"
 
 # Height and width in pixels, whether it has 16 bits, the number of a file of several images; `None` if unreadable.

@@ -257,11 +257,11 @@ def make_spans(length: int, tile: int, multiple: int, reach: int) -> list[Span]:
     """Divide a side, a multiple of `multiple`, into spans of at most `tile` pixels that start at such multiples.
 
     Each tile has margins of `reach` pixels that are left out of the result, so that the rest is exact. If the reach is
-    too large for that, as with U-Nets, neighboring tiles overlap less and fade into each other.
+    too large for that, as with U-Nets, the margins are a quarter of the tile, and neighboring tiles fade into each other.
     """
     exact = has_margins(reach, tile)
     unit = max(4, multiple // 2)  # two margins are a multiple of `multiple`
-    margin = math.ceil((reach if exact else tile // 16) / unit) * unit
+    margin = (math.ceil(reach / unit) if exact else tile // MARGINS // unit) * unit
     step = tile // multiple * multiple - 2 * margin
     starts = range(0, max(length - 2 * margin, 1), step) if length > tile else range(1)
     rising = (np.arange(2 * margin, dtype=np.float32) + 0.5) / (2 * margin)
