@@ -120,6 +120,8 @@ class Report:
             yield
         except Exception as error:  # Pillow's decoders raise almost any exception on a damaged file
             reason = loading.describe_error(error)
+            if isinstance(error, OSError) and error.strerror:
+                reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
             if isinstance(error, tf.errors.ResourceExhaustedError):
                 reason = "the device does not have enough memory for it; try a smaller --tile or --size"
             self.failed.append(printable(f"{task.source} ({reason})"))

@@ -257,7 +257,7 @@ def make_spans(length: int, tile: int, multiple: int, reach: int) -> list[Span]:
     """Divide a side, a multiple of `multiple`, into spans of at most `tile` pixels that start at such multiples.
 
     Each tile has margins of `reach` pixels that are left out of the result, so that the rest is exact. If the reach is
-    too large for that, as with U-Nets, the margins are a quarter of the tile, and neighboring tiles fade into each other.
+    too large for that, as with U-Nets, the margins are a quarter of a tile, and neighboring tiles fade into each other.
     """
     exact = has_margins(reach, tile)
     unit = max(4, multiple // 2)  # two margins are a multiple of `multiple`

@@ -92,6 +92,18 @@ def test_films_of_a_folder_stay_films_beside_images(model, tmp_path):
     assert files(tmp_path / "film") == ["c.mp4"]
 
 
+def test_a_mask_holds_for_all_frames(model, tmp_path):
+    write_film(tmp_path / "in" / "a.mkv", 3, lambda number: np.full((32, 48, 3), 200, np.uint8))
+    mask = np.zeros((32, 48, 1), np.uint8)
+    mask[:, 24:] = 1
+    formats.write(tmp_path / "masks" / "a.png", DecodedImage(mask))
+    assert translate([model], tmp_path / "in", tmp_path / "out", masks=tmp_path / "masks").done == 1
+    _, before, _ = read_film(tmp_path / "in" / "a.mkv")
+    _, after, _ = read_film(tmp_path / "out" / "a.mkv")
+    change = np.abs(after.astype(float) - before).mean(axis=(1, 3, 0))
+    assert len(after) == 3 and change[:20].max() < 2 and change[28:].min() > 5
+
+
 def test_one_film_fails_alone_with_its_name(model, tmp_path):
     write_film(tmp_path / "in" / "good.mp4")
     content = (tmp_path / "in" / "good.mp4").read_bytes()
