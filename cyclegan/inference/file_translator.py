@@ -106,12 +106,8 @@ class Report:
 
     def add(self, part: Report) -> None:
         """Add the report of some of the files."""
-        self.done += part.done
-        self.images += part.images
-        self.failed += part.failed
-        self.tiled += part.tiled
-        self.cut += part.cut
-        self.items += part.items
+        for name in ("done", "images", "failed", "tiled", "cut", "items"):
+            setattr(self, name, getattr(self, name) + getattr(part, name))
 
     @contextlib.contextmanager
     def catch(self, task: FileTask) -> Iterator[None]:
