@@ -103,7 +103,7 @@ def _parse(argv: Sequence[str] | None) -> dict[str, Any]:
         "--format",
         metavar="FORMAT",
         help="format of the translations: "
-        + ", ".join(name for name in formats.FORMATS if name != "heif")  # which is only read
+        + ", ".join(name for name, form in formats.FORMATS.items() if form.write or form.is_copy)
         + ", or an ending such as jpg (default: the original's; films stay films; film: a film as .mp4)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace existing files")

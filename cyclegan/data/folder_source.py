@@ -63,7 +63,7 @@ def expand(
     be read are added to it, and each of them counts as one image; otherwise they raise `UserError`.
     """
     counts = [1] * len(files)
-    films = [isinstance(name, str) and formats.format_of(name) == "film" for name in files]
+    films = [isinstance(name, str) and formats.is_film(name) for name in files]
     stacked = [index for index, is_film in enumerate(films) if is_film or data.stacks == "all"]
 
     def count(_: str, number: int) -> None:

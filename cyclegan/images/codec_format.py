@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pathlib
 import struct
 from collections.abc import Callable
@@ -12,12 +13,13 @@ import numpy as np
 
 from cyclegan.errors import MissingPackageError
 from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, Metadata, check_size, convert_bands
-from cyclegan.images.pillow_format import pillow_functions, without_single_axis
+from cyclegan.images.pillow_format import MODES, convert_array, open_image, without_single_axis
 
 JPEG, JPEG_2000, JPEG_XL = b"\xff\xd8\xff", b"\xff\x4f\xff\x51", b"\xff\x0a"
 JPEG_XL_FILE, JPEG_2000_FILE = b"\0\0\0\x0cJXL \r\n\x87\n", b"\0\0\0\x0cjP  \r\n\x87\n"
 LOSSLESS_JPEG, JPEG_LS = 0xC3, 0xF7  # second bytes of their frame headers
-CONTENTS, JPEG_XL_HEADER_BYTES = (b"jp2c", b"jxlc", b"jxlp"), 40  # boxes; bytes that hold the size
+CONTENTS, JPEG_XL_PART = (b"jp2c", b"jxlc"), b"jxlp"  # boxes
+JPEG_XL_HEADER_BYTES = 40  # that hold the size
 # Second bytes of the markers that begin a frame header in JPEG and JPEG-LS.
 FRAME_HEADERS = {bytes([kind]) for kind in (*range(0xC0, 0xD0), 0xF7) if kind not in (0xC4, 0xC8, 0xCC)}
 # Widths as multiples of the height, by JPEG XL's number of a ratio.
@@ -37,28 +39,29 @@ BRANDS_BYTES = 64
 class CodecReader(ImageReader):
     """Read an image of unsigned values from its compressed bytes."""
 
-    def __init__(self, name: str, data: bytes) -> None:
+    def __init__(self, name: str, data: bytes, profile: bytes = b"") -> None:
         size = _size(name, data)
         check_size(size.width, size.height, size.width * size.height * size.bands * (2 + DECODER_BYTES))
         if size.bits > 16:
             raise ImageError(f"a {name.upper()} file of signed or float values, or more than 16 bits: expected 8 to 16")
         self._data = data
-        self._has_opacity = name == "jpegxl" or (name == "jpeg2000" and OPACITY in data)  # if the bands are even
-        colored = size.bands in (1, 3) or (size.bands in (2, 4) and self._has_opacity)
-        highest = 0 if size.bits in (8, 16) else 2**size.bits - 1
+        opacity = size.bands in (2, 4) and (name == "jpegxl" or (name == "jpeg2000" and OPACITY in data))
         self.header = Header(
-            *(size.height, size.width, size.bands, name),
-            deep=size.bits > 8,
-            colors=colored,
+            *(size.height, size.width, size.bands, name, size.bits > 8, opacity),
+            colors=size.bands - opacity in (1, 3),
             complete=False,
-            highest=highest,
+            highest=0 if size.bits in (8, 16) else 2**size.bits - 1,
+            profile=profile if size.is_srgb or size.bits > 8 else _jpeg_xl_profile(data),
         )
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the image."""
-        pixels = np.atleast_3d(DECODERS[self.header.format](self._data))
-        has_opacity = self._has_opacity and pixels.shape[2] in (2, 4)
-        return DecodedImage(*convert_bands(pixels, channels, has_opacity, highest=self.header.highest))
+        pixels, profile = np.atleast_3d(DECODERS[self.header.format](self._data)), self.header.profile
+        if channels in (1, 3) and profile and pixels.dtype == np.uint8:
+            return convert_array(pixels, channels, MODES[pixels.shape[2]], profile)
+        has_opacity = self.header.opacity and pixels.shape[2] in (2, 4)
+        converted = convert_bands(pixels, channels, has_opacity, highest=self.header.highest)
+        return DecodedImage(*converted, Metadata(profile))
 
 
 def open_jpeg(file: BinaryIO) -> ImageReader | None:
@@ -68,7 +71,7 @@ def open_jpeg(file: BinaryIO) -> ImageReader | None:
     if size and (size.bits > 8 or size.kind == LOSSLESS_JPEG):
         return CodecReader("jpeg", _content(file))
     file.seek(0)
-    return pillow_functions("jpeg")[0](file)
+    return open_image("jpeg", file)
 
 
 def open_jpeg_2000(file: BinaryIO) -> ImageReader | None:
@@ -76,12 +79,12 @@ def open_jpeg_2000(file: BinaryIO) -> ImageReader | None:
     if not file.read(len(JPEG_2000_FILE)).startswith((JPEG_2000, JPEG_2000_FILE)):
         return None
     data = _content(file)
-    size = _size("jpeg2000", data)
+    size, profile = _size("jpeg2000", data), _jpeg_2000_profile(data)
     if size.bits > 8 or size.bands > 4:
-        return CodecReader("jpeg2000", data)
+        return CodecReader("jpeg2000", data, profile)
     check_size(size.width, size.height, size.width * size.height * 4 * DECODER_BYTES)
     file.seek(0)
-    return pillow_functions("jpeg2000")[0](file)
+    return open_image("jpeg2000", file, profile)
 
 
 def open_jpeg_xl(file: BinaryIO) -> ImageReader | None:
@@ -103,7 +106,26 @@ def open_heic(file: BinaryIO) -> ImageReader | None:
         raise MissingPackageError("a HEIC file, which needs the package pillow-heif: pip install pillow-heif") from None
     pillow_heif.register_heif_opener()
     file.seek(0)
-    return pillow_functions("heif")[0](file)
+    return open_image("heif", file)
+
+
+def _jpeg_2000_profile(data: bytes) -> bytes:
+    """Return the ICC profile of a JPEG 2000 file, by ITU-T T.800, I.5.3.3; empty bytes without one."""
+    start = data.find(b"colr", 0, data.find(b"jp2c")) + 4 if data.startswith(JPEG_2000_FILE) else 0
+    length = int.from_bytes(data[start - 8 : start - 4], "big")
+    return data[start + 3 : start - 8 + length] if start > 3 and data[start] in (2, 3) else b""
+
+
+def _jpeg_xl_profile(data: bytes) -> bytes:
+    """Return the ICC profile of the colors of a JPEG XL file as they are decoded."""
+    try:
+        from pillow_jxl.JpegXLImagePlugin import JXLImageFile
+    except ImportError:
+        raise MissingPackageError(
+            "a JPEG XL file of other colors than sRGB, which needs the package pillow-jxl-plugin: pip install"
+            " pillow-jxl-plugin"
+        ) from None
+    return JXLImageFile(io.BytesIO(data)).info.get("icc_profile", b"")
 
 
 def write_jpeg_xl(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata) -> None:
@@ -134,10 +156,11 @@ class CodedSize(NamedTuple):
     bands: int
     bits: int  # of a band
     kind: int = 0  # second byte of the frame header of a JPEG
+    is_srgb: bool = True  # unless a JPEG XL has other colors
 
 
 def size_of(data: bytes) -> CodedSize | None:  # noqa: PLR0911  one for each format
-    """Return the size of a JPEG, JPEG-LS, JPEG 2000, JPEG XL, WebP or LERC image, `None` for other bytes."""
+    """Return the size of a JPEG, JPEG-LS, JPEG 2000, JPEG XL or LERC image, `None` for other bytes."""
     try:
         if data.startswith(JPEG):
             return _jpeg_size(data)
@@ -148,8 +171,6 @@ def size_of(data: bytes) -> CodedSize | None:  # noqa: PLR0911  one for each for
             return CodedSize(right - left, bottom - top, struct.unpack_from(">H", data, 40)[0], data[42] + 1)
         if data.startswith(JPEG_XL):
             return _jpeg_xl_size(data)
-        if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-            return _webp_size(data)
         if data.startswith(b"Lerc2 "):
             version = struct.unpack_from("<i", data, 6)[0]
             height, width, depth = struct.unpack_from("<3i", data, 10 + 4 * (version >= 3))
@@ -160,21 +181,21 @@ def size_of(data: bytes) -> CodedSize | None:  # noqa: PLR0911  one for each for
 
 
 def _in_boxes(data: bytes) -> bytes:
-    """Return the image within the boxes of a file, whose decoders take the first one, too."""
-    position, kind, length = 0, b"", 0
-    while kind not in CONTENTS:
-        position += length
+    """Return the image within the boxes of a file, of a JPEG XL in several boxes its header."""
+    position, image, is_last = 0, b"", 0
+    while len(image) < JPEG_XL_HEADER_BYTES and not is_last:
         length, kind = struct.unpack_from(">I4s", data, position)
         start = position + 8
         if length == 1:  # the length follows, with 8 bytes
             length, start = struct.unpack_from(">Q", data, start)[0], start + 8
-        if length < 8 and (length or kind not in CONTENTS):
+        if kind in CONTENTS:
+            return data[start:]
+        if 0 < length < 8:
             raise ValueError("no image")
-    if kind == b"jxlp":  # a part of the image
-        start, is_last = start + 4, data[start] & 0x80
-        if not is_last and length < JPEG_XL_HEADER_BYTES + 12:
-            raise ValueError("a header in several boxes")
-    return data[start:]
+        position += length or len(data)  # the last box may reach to the end
+        if kind == JPEG_XL_PART:
+            image, is_last = image + data[start + 4 : position], data[start] & 0x80
+    return image
 
 
 def _jpeg_size(data: bytes) -> CodedSize:
@@ -188,58 +209,76 @@ def _jpeg_size(data: bytes) -> CodedSize:
     return CodedSize(0, 0, 0, 0)
 
 
-def _webp_size(data: bytes) -> CodedSize:
-    if data[12:16] == b"VP8X":
-        width, height = (1 + int.from_bytes(data[start : start + 3], "little") for start in (24, 27))
-    elif data[12:16] == b"VP8L":
-        bits = struct.unpack_from("<I", data, 21)[0]
-        width, height = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
-    else:
-        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
-    return CodedSize(width, height, 4, 8)
+class JpegXlHeader:
+    """Read fields of the header of a JPEG XL image, by ISO/IEC 18181-1, annex D."""
+
+    def __init__(self, data: bytes) -> None:
+        self._number = int.from_bytes(data[2:JPEG_XL_HEADER_BYTES], "little")
+
+    def read(self, bits: int) -> int:
+        """Return the number in the next bits."""
+        value = self._number & ((1 << bits) - 1)
+        self._number >>= bits
+        return value
+
+    def read_one_of(self, *kinds: tuple[int, int]) -> int:
+        """Return a number of one of four kinds: (start, bits that are added)."""
+        start, bits = kinds[self.read(2)]
+        return start + self.read(bits)
+
+    def read_enum(self) -> int:
+        """Return a number that stands for a name."""
+        return self.read_one_of((0, 0), (1, 0), (2, 4), (18, 6))
+
+    def read_depth(self) -> int:
+        """Return the bits of a value; of a float, at least 16."""
+        if not self.read(1):
+            return self.read_one_of((8, 0), (10, 0), (12, 0), (1, 6))
+        bits = self.read_one_of((32, 0), (16, 0), (24, 0), (1, 6))
+        self.read(4)
+        return max(bits, 17)
+
+    def read_sides(self) -> tuple[int, int]:
+        """Return width and height."""
+        is_small, sides = self.read(1), ((1, 9), (1, 13), (1, 18), (1, 30))
+        height = 8 * (self.read(5) + 1) if is_small else self.read_one_of(*sides)
+        over, under = RATIOS.get(self.read(3), (0, 1))
+        return height * over // under or (8 * (self.read(5) + 1) if is_small else self.read_one_of(*sides)), height
+
+    def read_other_images(self) -> bool:
+        """Skip the orientation, and the size and kinds of other images; return whether there is a preview."""
+        self.read(3)
+        if self.read(1):
+            self.read_sides()
+        if self.read(1):
+            return True
+        if self.read(1):  # an animation
+            self.read_one_of((100, 0), (1000, 0), (1, 10), (1, 30))
+            self.read_one_of((1, 0), (1001, 0), (1, 8), (1, 10))
+            self.read_one_of((0, 0), (0, 3), (0, 16), (0, 32))
+            self.read(1)
+        return False
+
+    def has_srgb(self) -> bool:
+        """Return whether colors are gray or RGB with the white, the primaries and the curve of sRGB."""
+        if self.read(1):
+            return True
+        if self.read(1) or (space := self.read_enum()) > 1 or self.read_enum() != 1:
+            return False
+        return (space == 1 or self.read_enum() == 1) and not self.read(1) and self.read_enum() == 13
 
 
 def _jpeg_xl_size(data: bytes) -> CodedSize:
-    """Return the size of a JPEG XL image, by ISO/IEC 18181-1, annex D; gray has three bands, too."""
-    number = int.from_bytes(data[2:JPEG_XL_HEADER_BYTES], "little")
-
-    def read(bits: int) -> int:
-        nonlocal number
-        value = number & ((1 << bits) - 1)
-        number >>= bits
-        return value
-
-    def read_one_of(*kinds: tuple[int, int]) -> int:
-        start, bits = kinds[read(2)]
-        return start + read(bits)
-
-    def read_sides() -> tuple[int, int]:
-        small = read(1)
-        sides = ((1, 9), (1, 13), (1, 18), (1, 30))
-        height = 8 * (read(5) + 1) if small else read_one_of(*sides)
-        over, under = RATIOS.get(read(3), (0, 1))
-        return height * over // under or (8 * (read(5) + 1) if small else read_one_of(*sides)), height
-
-    width, height = read_sides()
-    bits, more = 8, 0
-    if not read(1):
-        if read(1):  # orientation, and the size and kinds of images that it has beside this one
-            read(3)
-            if read(1):
-                read_sides()
-            if read(1):  # a preview
-                return CodedSize(0, 0, 0, 0)
-            if read(1):  # an animation
-                read_one_of((100, 0), (1000, 0), (1, 10), (1, 30))
-                read_one_of((1, 0), (1001, 0), (1, 8), (1, 10))
-                read_one_of((0, 0), (0, 3), (0, 16), (0, 32))
-                read(1)
-        is_float = read(1)
-        bits = (
-            read_one_of((32, 0), (16, 0), (24, 0), (1, 6))
-            if is_float
-            else read_one_of((8, 0), (10, 0), (12, 0), (1, 6))
-        )
-        read(4 * is_float + 1)
-        more = read_one_of((0, 0), (1, 0), (2, 4), (1, 12))
-    return CodedSize(width, height, 3 + more, bits)
+    """Return the size of a JPEG XL image; gray has three bands, too."""
+    header = JpegXlHeader(data)
+    width, height = header.read_sides()
+    if header.read(1):
+        return CodedSize(width, height, 3, 8)
+    if header.read(1) and header.read_other_images():
+        return CodedSize(0, 0, 0, 0)
+    bits = header.read_depth()
+    header.read(1)
+    more = header.read_one_of((0, 0), (1, 0), (2, 4), (1, 12))
+    is_known = sum(header.read(1) for _ in range(more)) == more  # bands beside the colors are opacity of 8 bits
+    header.read(1)
+    return CodedSize(width, height, 3 + more, bits, 0, is_known and header.has_srgb())

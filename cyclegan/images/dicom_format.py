@@ -44,7 +44,7 @@ class DicomReader(ImageReader):
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._index = file, 0
-        self._decoded: tuple[Any, np.ndarray] | None = None  # the dataset and all frames, if several are read
+        self._decoded: tuple[Any, np.ndarray] | None = None  # the dataset and all frames, after the first one is read
         dataset = _read_dataset(file, stop_before_pixels=True)
         self._frames = int(dataset.get("NumberOfFrames") or 1)
         start, length = file.tell(), file.seek(0, os.SEEK_END)
@@ -80,17 +80,17 @@ class DicomReader(ImageReader):
         return self._frames
 
     def at(self, index: int) -> ImageReader:
-        """Return the reader of a frame; all frames are decoded when the first one is read."""
-        if self._decoded is None:
-            dataset = _read_dataset(self._file)
-            self._decoded = dataset, _decode(dataset)
+        """Return the reader of a frame."""
         self._index = index
         return self
 
     def read(self, channels: int) -> DecodedImage:
         """Decode the frame. MONOCHROME1, in which low values are white, is inverted."""
-        dataset = self._decoded[0] if self._decoded else _read_dataset(self._file)
-        stored = (self._decoded[1] if self._decoded else _decode(dataset))[self._index]
+        if self._decoded is None:
+            dataset = _read_dataset(self._file)
+            self._decoded = dataset, _decode(dataset)
+        dataset, frames = self._decoded
+        stored = frames[self._index]
         if self._is_colored:
             return self._read_colors(dataset, stored, channels)
         unused = dataset.BitsAllocated - dataset.BitsStored
@@ -100,8 +100,8 @@ class DicomReader(ImageReader):
         if self._photometric == "MONOCHROME1":
             values = (-1 if dataset.get("PixelRepresentation") else 2**dataset.BitsStored - 1) - values
         slope, intercept = _rescaling(dataset, self._index)
-        pixels = convert_bands(values * slope + intercept, channels, has_opacity=False)[0]
-        return DecodedImage(pixels, fractional=not (slope.is_integer() and intercept.is_integer()))
+        fractional = not (slope.is_integer() and intercept.is_integer())
+        return DecodedImage(*convert_bands(values * slope + intercept, channels), fractional=fractional)
 
     def _read_colors(self, dataset: Any, stored: np.ndarray, channels: int) -> DecodedImage:
         """Return RGB, which needs no value range, or gray."""
@@ -115,7 +115,7 @@ class DicomReader(ImageReader):
         highest = np.iinfo(np.uint16 if self.header.deep else np.uint8).max
         white = np.iinfo(colors.dtype).max if self._photometric == PALETTE else 2**dataset.BitsStored - 1
         levels = colors if highest == white else np.rint(colors * (highest / white))
-        return DecodedImage(convert_bands(levels.astype(f"u{1 + self.header.deep}"), channels, has_opacity=False)[0])
+        return DecodedImage(*convert_bands(levels.astype(f"u{1 + self.header.deep}"), channels))
 
 
 def open_image(file: BinaryIO) -> DicomReader | None:

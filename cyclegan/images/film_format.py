@@ -9,12 +9,12 @@ import os
 import pathlib
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from cyclegan.errors import MissingPackageError, UserError
-from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, convert_bands
+from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, convert_bands, explain
 from cyclegan.whole_file import open_regular
 
 # The container by the ending of a name.
@@ -57,9 +57,11 @@ def import_av() -> Any:
     return av
 
 
-def _names(av: Any) -> dict[str, str]:
-    """Return options of `av.open` so that titles need not be UTF-8, as in new versions of av."""
-    return {"metadata_errors": "surrogateescape"} if int(av.__version__.split(".")[0]) < 19 else {}
+def _open(file: BinaryIO, mode: Literal["r", "w"], container: str) -> Any:
+    """Return a container of av whose titles need not be UTF-8, as in new versions of av."""
+    av = import_av()
+    options = {"metadata_errors": "surrogateescape"} if int(av.__version__.split(".")[0]) < 19 else {}
+    return av.open(file, mode, format=container, **options)
 
 
 def open_image(file: BinaryIO) -> ImageReader | None:
@@ -76,7 +78,7 @@ class FilmReader(ImageReader):
         self._index = 0
         first = next(self._frames, None)
         if not first:
-            raise ImageError("a damaged film: it ends before its first image")
+            raise ImageError("a damaged FILM file: it ends before its first image")
         self._time: float = first[0]  # of the frame that was decoded last; infinite if it is not known
         self._frame = first[1]
         height, width, bands = self._film.pixels(self._frame).shape
@@ -108,9 +110,9 @@ class FilmReader(ImageReader):
         while last < wanted and (found := next(self._frames, None)):
             last, self._frame = found
         if last == -math.inf:
-            raise ImageError("a damaged film: it cannot be searched for a frame")
+            raise ImageError("a damaged FILM file: it cannot be searched for a frame")
         self._time = last
-        return DecodedImage(convert_bands(self._film.pixels(self._frame), channels, has_opacity=False)[0])
+        return DecodedImage(*convert_bands(self._film.pixels(self._frame), channels))
 
 
 class Film:
@@ -133,14 +135,13 @@ class Film:
     """
 
     def __init__(self, file: BinaryIO, threads: int = 0) -> None:
-        av = import_av()
-        self._error: Any = av.FFmpegError
+        import_av()
         name = container_of(file)
         if not name:
             raise ImageError("not a film")
-        with self._explain("header"):
+        with explain("film", "header"):
             # With a format, because other kinds of files, such as playlists, make av open other files.
-            self.container: Any = av.open(file, format=name, **_names(av))
+            self.container: Any = _open(file, "r", name)
         video = self.container.streams.best("video")
         if not (video and video.codec_context):
             raise ImageError("a film without images, or of a codec that the package av does not know")
@@ -156,13 +157,6 @@ class Film:
         self.range = FULL if is_full else LIMITED
         self.quarters = 0  # turns, counterclockwise, that make frames upright; known after the first one
 
-    @contextlib.contextmanager
-    def _explain(self, part: str) -> Iterator[None]:
-        try:
-            yield
-        except self._error as error:
-            raise ImageError(f"a damaged film: its {part} cannot be decoded") from error
-
     def __len__(self) -> int:
         """Return the number of frames by the duration and the rate; 0 if the duration is unknown."""
         duration = float((self.video.duration or 0) * self.video.time_base) or (self.container.duration or 0) / 1e6
@@ -175,13 +169,13 @@ class Film:
             sound: Function that takes the packets of the sound between the frames.
             start: Time that the first frame should not exceed.
         """
-        with self._explain("data"):
+        with explain("film", "data"):
             if start is not None:
                 self.container.seek(max(start, self.start), stream=self.video)
             packets = self.container.demux(self.video, *(self.container.streams.audio if sound else ()))
         last = None
         while True:
-            with self._explain(f"data after {(last or 0) * float(self.video.time_base):.1f} s"):
+            with explain("film", f"data after {(last or 0) * float(self.video.time_base):.1f} s"):
                 packet = next(packets, None)
                 frames = packet.decode() if packet and packet.stream is self.video else []
             if packet is None:
@@ -217,10 +211,8 @@ def open_film(path: str | os.PathLike[str]) -> Iterator[Film]:
     """Provide the film of a file; raise the errors of `Film`, and `OSError`."""
     with open_regular(path) as file:
         film = Film(file)
-        try:
+        with film.container:
             yield film
-        finally:
-            film.container.close()
 
 
 def other_matrix(matrix: int) -> int:
@@ -245,7 +237,7 @@ class FilmWriter:
         av = import_av()
         self._film, self._ending, self._av = film, ending, av
         self._file = path.open("wb")  # because av takes some names for addresses
-        self._copy: Any = av.open(self._file, "w", format=CONTAINERS[ending], **_names(av))
+        self._copy: Any = _open(self._file, "w", CONTAINERS[ending])
         if not strip_metadata:
             self._copy.metadata.update(film.container.metadata)
         self._video: Any = None
@@ -298,7 +290,7 @@ class FilmWriter:
     def _write(self, frame: Any) -> None:
         """Write a frame, `None` at the end, and the sound before it."""
         if self._video is None:
-            raise ImageError("a damaged film: it ends before its first image")
+            raise ImageError("a damaged FILM file: it ends before its first image")
         try:
             self._copy.mux(self._video.encode(frame))
             while self._sound:

@@ -1,24 +1,38 @@
-"""The formats of image files: their endings, and the functions that read and write them."""
+"""The formats of image files: their endings, the functions that read and write them, and what they can hold."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import os
 import pathlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from cyclegan.config.data import ValueRange
 from cyclegan.errors import UserError
 from cyclegan.images import codec_format, dicom_format, film_format, tiff_format, volume_format
-from cyclegan.images.image import CreateStack, DecodedImage, ImageError, ImageReader, Metadata, Open, Put, Write
+from cyclegan.images.image import (
+    CreateStack,
+    DecodedImage,
+    ImageError,
+    ImageReader,
+    Metadata,
+    Open,
+    Put,
+    Write,
+    explain,
+)
 from cyclegan.images.pillow_format import pillow_functions
-from cyclegan.images.value_range import to_depth
+from cyclegan.images.value_range import MIN_STEPS, to_depth, value_type
 from cyclegan.whole_file import name_final, open_regular
+
+ANY = 64
 
 
 class Format(NamedTuple):
@@ -26,71 +40,81 @@ class Format(NamedTuple):
 
     endings: tuple[str, ...]  # of file names; the first is the one to write
     open: Open
-    # `None` if files are only read, or are copies of an original; see `dicom_format.write_copy` and `FilmWriter`.
-    write: Write | None
-    deep: bool = False  # whether it holds 16 bits
+    write: Write | None = None  # `None` if files are only read, or hold several images, or are copies of an original
+    bits: int = 8  # of the values that it holds; `ANY` also for floats and any number of channels
     opacity: bool = False
-    any_values: bool = False  # whether it holds any number of channels, and values such as float32
     create_stack: CreateStack | None = None  # `None` if a file holds one image
-    compressed: bool = False  # whether files of one length with the same last bytes are surely equal
+    copy: Callable[..., None] | None = None  # function that writes an original with other pixels and all its tags
+    is_film: bool = False  # whether some of its frames are images, and its translation is a film; see `FilmWriter`
+    open_rows: Open | None = None  # function that also opens images of any size, to read them by rows
+    write_rows: Callable[..., None] | None = None  # function that writes images of any size by rows
+
+    @property
+    def any_values(self) -> bool:
+        """Whether it holds any number of channels, and values such as float32."""
+        return self.bits == ANY
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether files are always translated with all their images."""
+        return bool(self.create_stack and not self.write)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether a file is written as a copy of an original of the same format."""
+        return bool(self.copy or self.is_volume or self.is_film)
+
+    def holds(self, channels: int) -> bool:
+        """Return whether a file holds this number of channels."""
+        if self.copy:
+            return channels == 1
+        return self.any_values or channels in (1, 3) or (self.opacity and channels in (2, 4))
 
 
 # Readers are asked in this order: HEIC looks like AVIF, and a DICOM file may begin like a TIFF.
 FORMATS = {
-    "png": Format((".png",), *pillow_functions("png"), compressed=True, deep=True, opacity=True),
+    "png": Format((".png",), *pillow_functions("png"), bits=16, opacity=True),
     "jpeg": Format(
         (".jpg", ".jpeg", ".jpe", ".jfif"),
         codec_format.open_jpeg,
         pillow_functions("jpeg", quality=95, subsampling=0)[1],
-        compressed=True,
     ),
-    "webp": Format((".webp",), *pillow_functions("webp", quality=95), compressed=True, opacity=True),
+    "webp": Format((".webp",), *pillow_functions("webp", quality=95), opacity=True),
     "bmp": Format((".bmp",), *pillow_functions("bmp")),
-    "gif": Format((".gif",), *pillow_functions("gif"), compressed=True, opacity=True),
-    "heif": Format((".heic", ".heif", ".hif"), codec_format.open_heic, None, compressed=True),
-    "avif": Format((".avif",), *pillow_functions("avif", quality=95), compressed=True, opacity=True),
+    "gif": Format((".gif",), *pillow_functions("gif"), opacity=True),
+    "heif": Format((".heic", ".heif", ".hif"), codec_format.open_heic),
+    "avif": Format((".avif",), *pillow_functions("avif", quality=95), opacity=True),
     "jpeg2000": Format(
         (".jp2", ".j2k", ".jpf", ".jpx", ".j2c", ".jpc"),
         codec_format.open_jpeg_2000,
         pillow_functions("jpeg2000")[1],
-        compressed=True,
         opacity=True,
     ),
-    "jpegxl": Format(
-        (".jxl",), codec_format.open_jpeg_xl, codec_format.write_jpeg_xl, compressed=True, deep=True, opacity=True
-    ),
-    "dicom": Format((".dcm", ".dicom", ".ima"), dicom_format.open_image, None, deep=True, any_values=True),
+    "jpegxl": Format((".jxl",), codec_format.open_jpeg_xl, codec_format.write_jpeg_xl, bits=16, opacity=True),
+    "dicom": Format((".dcm", ".dicom", ".ima"), dicom_format.open_image, bits=ANY, copy=dicom_format.write_copy),
     "tiff": Format(
         (".tif", ".tiff"),
         *(tiff_format.open_image, tiff_format.write),
-        deep=True,
+        bits=ANY,
         opacity=True,
-        any_values=True,
         create_stack=tiff_format.create_stack,
+        open_rows=functools.partial(tiff_format.open_image, by_rows=True),
+        write_rows=tiff_format.write_rows,
     ),
-    "nifti": Format(
-        (".nii.gz", ".nii"),
-        *(volume_format.open_nifti, None),
-        deep=True,
-        any_values=True,
-        create_stack=volume_format.create_nifti,
-    ),
+    "nifti": Format((".nii.gz", ".nii"), volume_format.open_nifti, bits=ANY, create_stack=volume_format.create_nifti),
     "npy": Format(
-        (".npy",),
-        *(volume_format.open_npy, volume_format.write_npy),
-        deep=True,
-        any_values=True,
-        create_stack=volume_format.create_npy,
+        (".npy",), volume_format.open_npy, volume_format.write_npy, bits=ANY, create_stack=volume_format.create_npy
     ),
     "npz": Format(
         (".npz",),
         *(volume_format.open_npz, functools.partial(volume_format.write_npy, name="arr_0")),
-        deep=True,
-        any_values=True,
+        bits=ANY,
         create_stack=functools.partial(volume_format.create_npy, name="arr_0"),
     ),
-    "film": Format(tuple(film_format.CONTAINERS), film_format.open_image, None, compressed=True),
+    "film": Format(tuple(film_format.CONTAINERS), film_format.open_image, is_film=True),
 }
+UNCOMPRESSED = ("bmp", "tiff", "dicom", "nifti", "npy", "npz")  # or may be: equal ends do not tell that files are equal
+UNNAMED = "dicom"  # the format of files without an ending
 
 # Names of other files, by their first bytes.
 OTHERS = {
@@ -107,9 +131,6 @@ OTHERS = {
     b"\x1f\x8b": "a gzip file",
     b"p6": "a PPM file",
 }
-# Words of the libraries.
-CUT = ("truncated", "less than expected", "expected length", "premature", "end of file", "eof: ", "incomplete")
-UNKNOWN = ("unsupported", "not supported", "cannot handle")
 
 
 def format_of(name: str | os.PathLike[str]) -> str | None:
@@ -118,15 +139,45 @@ def format_of(name: str | os.PathLike[str]) -> str | None:
     return next((name for name, form in FORMATS.items() if lower.endswith(form.endings)), None)
 
 
-def holds(name: str, dtype: np.dtype | type) -> bool:
-    """Return whether a format holds values of a type of `value_range.value_type`."""
-    return FORMATS[name].any_values or dtype == np.uint8 or (FORMATS[name].deep and dtype == np.uint16)
+def is_film(name: str | os.PathLike[str]) -> bool:
+    """Return whether the ending of a file name is one of a film."""
+    return FORMATS[format_of(name) or UNNAMED].is_film
+
+
+def refusal(original: str, name: str, channels: int, value_range: ValueRange | None, strip_metadata: bool) -> str:
+    """Return why the translation of an original cannot be written in a format, or an empty text."""
+    form, reason = FORMATS[name], ""
+    if is_film(original) and not form.is_film:
+        reason = "a film becomes a film: expected a name that ends in .mp4"
+    elif form.is_copy and format_of(original) not in (None, name):
+        reason = f"expected a {name.upper()} file as original, or --format tiff"
+    elif not (form.write or form.is_copy):
+        reason = f"{name} files are only read: expected --format jpeg or png"
+    elif not form.holds(channels):
+        reason = _describe_channels(name, channels)
+    elif value_range and form.is_film:
+        reason = "a film has frames of 8 bits: expected a target domain without a value range"
+    elif value_range and not form.any_values:
+        dtype = value_type(value_range)
+        if dtype != np.uint8 and not (form.bits == 16 and dtype == np.uint16):
+            reason = (
+                f"values from {value_range[0]:g} to {value_range[1]:g} don't fit into {name}; expected --format tiff,"
+                f" or png for a range of at least {MIN_STEPS} whole numbers from 0 to 65535"
+            )
+    elif strip_metadata and form.is_copy and not form.is_film:
+        reason = f"--strip_metadata leaves the tags of {name.upper()} files: expected --format tiff or png"
+    return reason
+
+
+def _describe_channels(name: str, channels: int) -> str:
+    png = " or png" if FORMATS["png"].holds(channels) else ""
+    return f"{channels} channels don't fit into {name}: expected --format tiff{png}"
 
 
 def open_image(file: BinaryIO, by_rows: bool = False) -> ImageReader:
     """Return the reader of the first image of an open file, by its content.
 
-    With `by_rows`, a large TIFF file may be of any size if its rows can be decoded by themselves.
+    With `by_rows`, a large image may be of any size if its rows can be decoded by themselves.
 
     Raises:
         ImageError: It is not an image of one of the formats, or is damaged.
@@ -134,30 +185,12 @@ def open_image(file: BinaryIO, by_rows: bool = False) -> ImageReader:
     for name, form in FORMATS.items():
         file.seek(0)
         with explain(name, "header"):
-            if reader := tiff_format.open_image(file, by_rows) if name == "tiff" else form.open(file):
+            if reader := (form.open_rows if by_rows and form.open_rows else form.open)(file):
                 return reader
     file.seek(0)
     beginning = file.read(64).lstrip().lower()
     known = next((name for start, name in OTHERS.items() if beginning.startswith(start)), None)
     raise ImageError(f"{known}, not an image" if known else "not an image" if beginning else "an empty file")
-
-
-@contextlib.contextmanager
-def explain(name: str, part: str) -> Iterator[None]:
-    """Raise `ImageError` instead of any error of a library that reads a part of a file of a format."""
-    try:
-        yield
-    except (ImageError, UserError, MemoryError):
-        raise
-    except Exception as error:  # the libraries raise almost anything for a damaged file
-        if isinstance(error, OSError) and error.errno:  # of the disk
-            raise
-        text = str(error).lower()
-        if any(word in text for word in UNKNOWN):
-            raise ImageError(f"a {name.upper()} file of a kind that cannot be decoded") from error
-        is_cut = isinstance(error, EOFError) or any(word in text for word in CUT)
-        what = "truncated" if is_cut else f"its {part} cannot be decoded"
-        raise ImageError(f"a damaged {name.upper()} file: {what}") from error
 
 
 def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None = None) -> None:
@@ -174,26 +207,30 @@ def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None 
     form = FORMATS.get(name or "")
     if form is None or form.write is None:  # NIfTI is written by `create_stack`
         raise UserError(f"{path.name}: expected the ending of an image format that can be written, such as .png")
-    channels = image.pixels.shape[2]
-    if channels not in (1, 3) and not form.any_values:
-        raise UserError(f"{channels} channels don't fit into {name}: expected --format tiff")
-    opacity = image.opacity if form.opacity else None
-    bands = _bands(image, opacity)
+    if not form.holds(image.pixels.shape[2]):
+        raise UserError(_describe_channels(name or "", image.pixels.shape[2]))
+    bands, has_opacity = _bands(image if form.opacity else dataclasses.replace(image, opacity=None))
     with partial_file(path) as partial:
-        form.write(partial, bands if form.deep else to_depth(bands, np.uint8), opacity is not None, image.metadata)
+        form.write(partial, bands if form.bits > 8 else to_depth(bands, np.uint8), has_opacity, image.metadata)
 
 
-def write_rows(path: str | os.PathLike[str], height: int, parts: Iterator[DecodedImage]) -> None:
-    """Write a TIFF file of any size like `write`; `parts` are its rows, from top to bottom."""
+def write_rows(
+    path: str | os.PathLike[str], height: int, parts: Iterator[DecodedImage], format: str | None = None
+) -> None:
+    """Write a file of any size like `write`; `parts` are its rows, from top to bottom."""
+    write_parts = FORMATS[format or format_of(path) or ""].write_rows
+    assert write_parts
     with partial_file(pathlib.Path(path)) as partial:
         first = next(parts)  # takes long, so that the folder is made before
-        has_opacity = first.opacity is not None
-        rows = (_bands(part, part.opacity) for part in itertools.chain([first], parts))
-        tiff_format.write_rows(partial, height, rows, has_opacity, first.metadata)
+        rows = (_bands(part)[0] for part in itertools.chain([first], parts))
+        write_parts(partial, height, rows, _bands(first)[1], first.metadata)
 
 
-def _bands(image: DecodedImage, opacity: np.ndarray | None) -> np.ndarray:
-    return image.pixels if opacity is None else np.concatenate([image.pixels, opacity], axis=2)
+def _bands(image: DecodedImage) -> tuple[np.ndarray, bool]:
+    """Return the bands of an image to write, and whether the last one is opacity."""
+    if image.opacity is not None:
+        return np.concatenate([image.pixels, image.opacity], axis=2), True
+    return image.pixels, image.metadata.last_is_opacity and image.pixels.dtype.kind == "u"
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -13,12 +14,22 @@ from typing import Any, BinaryIO, NamedTuple, Optional, Protocol
 
 import numpy as np
 
+from cyclegan.errors import UserError
+
 MAX_IMAGE_PIXELS = 180_000_000  # above any camera's; more is a mistake or an attack
 MAX_BYTES = 2_000_000_000  # of memory while an image is decoded
 ShapeOfImages = tuple[int, Any, Any, int]  # (N, h, w, C); h and w are `None` if they differ between the images
 GRAY_WEIGHTS = (19595, 38470, 7471)  # of red, green and blue in 1/65536: Pillow's mode L, ITU-R 601-2
 MODEL_PIXEL_SCALE, MODEL_TIEPOINT, MODEL_TRANSFORMATION = 33550, 33922, 34264  # tags of GeoTIFF
 BLOCK_VALUES = 500_000  # converted at a time, so that intermediate results take little memory
+LEVEL_TYPES = ("bool", "uint8", "uint16")  # of values that are levels; the others need a value range
+OTHER_TYPES = (
+    *("int8", "int16", "int32", "int64", "uint32", "uint64"),
+    *("float16", "float32", "float64"),
+)
+# Words of the libraries.
+CUT = ("truncated", "less than expected", "expected length", "premature", "end of file", "eof: ", "incomplete")
+UNKNOWN = ("unsupported", "not supported", "cannot handle")
 
 
 class ImageError(ValueError):
@@ -27,6 +38,24 @@ class ImageError(ValueError):
 
 class TooLargeError(ImageError):
     """An image that takes too much memory."""
+
+
+@contextlib.contextmanager
+def explain(name: str, part: str) -> Iterator[None]:
+    """Raise `ImageError` instead of any error of a library that reads a part of a file of a format."""
+    try:
+        yield
+    except (ImageError, UserError, MemoryError):
+        raise
+    except Exception as error:  # the libraries raise almost anything for a damaged file
+        if isinstance(error, OSError) and error.errno:  # of the disk
+            raise
+        text = str(error).lower()
+        if any(word in text for word in UNKNOWN):
+            raise ImageError(f"a {name.upper()} file of a kind that cannot be decoded") from error
+        is_cut = isinstance(error, EOFError) or any(word in text for word in CUT)
+        what = "truncated" if is_cut else f"its {part} cannot be decoded"
+        raise ImageError(f"a damaged {name.upper()} file: {what}") from error
 
 
 class Metadata(NamedTuple):
@@ -42,6 +71,7 @@ class Metadata(NamedTuple):
     description: str = ""  # ImageJ's, with the unit of `resolution`
     ome: tuple[tuple[str, Any], ...] = ()  # pixel sizes of OME: PhysicalSizeX and so on
     nodata: float | None = None  # value of pixels without data; NaN is always one
+    last_is_opacity: bool = False  # whether the last channel of the pixels is their opacity, as in RGBA
 
     def resized(self, x: float, y: float) -> Metadata:
         """Return the metadata of an image with `x` times the columns and `y` times the rows."""
@@ -74,7 +104,7 @@ class DecodedImage:
     opacity: np.ndarray | None = None  # uint8 or uint16 [h, w, 1]; `None` if the image is opaque
     metadata: Metadata = NO_METADATA
     fractional: bool = False  # whether the file may hold values between whole numbers
-    missing: np.ndarray | None = None  # pixels without data, bool [h, w, 1]; `None` if there are none
+    missing: np.ndarray | None = None  # uint8 [h, w, 1]: 0 for data, 1 for none, 2 for NaN; `None` for data everywhere
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +116,7 @@ class Header:
     bands: int
     format: str  # by content, a key of `formats.FORMATS`
     deep: bool = False  # whether bands have more than 8 bits
+    opacity: bool = False  # whether the last band is opacity
     colors: bool = True  # whether pixels are gray or RGB, or can be converted to them
     complete: bool = True  # whether the file seems to be complete; if not, checking decodes it
     mode: str = ""  # Pillow's name of the bands, such as "RGB"; empty if another library reads the file
@@ -101,6 +132,7 @@ class ImageReader:
     header: Header
     nbytes = 0  # of decoded images that the reader may keep in memory
     by_rows = False  # whether `read_rows` decodes rows by themselves
+    has_axes = False  # whether `along` finds slices along other axes
 
     def count(self, channels: int) -> int:
         """Return the number of images of the file: pages, slices or frames; overviews and masks are none."""
@@ -182,7 +214,7 @@ def visible(pixels: np.ndarray) -> np.ndarray:
 
 
 def convert_bands(
-    image: np.ndarray, channels: int, has_opacity: bool, premultiplied: bool = False, highest: int = 0
+    image: np.ndarray, channels: int, has_opacity: bool = False, premultiplied: bool = False, highest: int = 0
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the pixels [h, w, channels] of an image, blended with white, and its opacity, [h, w, 1] or `None`.
 

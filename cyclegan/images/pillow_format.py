@@ -38,6 +38,7 @@ TAIL_BYTES = 4096  # searched for the end marker, because cameras and programs a
 ALPHA_MODES = ("LA", "PA", "RGBA", "La", "RGBa")  # the A of Pillow's mode LAB is a color
 PILLOW_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2}  # of memory per pixel by mode; 4 in all others
 BUFFER_BYTES = {"webp": 14, "gif": 6, "avif": 14, "heif": 14, "jpeg2000": 28}  # of the decoder, per pixel
+MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # Pillow's, by bands
 PNG_BANDS = {0: 1, 2: 3, 4: 2, 6: 4}  # by color type (ISO/IEC 15948, 11.2.2); palettes have no 16 bits
 PNG_DEPTH_OFFSET = 24  # bytes before the bit depth and the color type
 PNG_HEADER_BYTES = 8 + 25  # the signature and IHDR, which all metadata has to follow
@@ -49,11 +50,11 @@ SRGB = ImageCms.createProfile("sRGB")
 
 def pillow_functions(name: str, **options: Any) -> tuple[Open, Write]:
     """Return the functions that read and write a format of Pillow; `options` are options of `Image.save`."""
-    return functools.partial(_open, name), functools.partial(_write, name, options)
+    return functools.partial(open_image, name), functools.partial(_write, name, options)
 
 
-def _open(name: str, file: BinaryIO) -> PillowReader | None:
-    """Return the reader of a file, or `None` if it has another format.
+def open_image(name: str, file: BinaryIO, profile: bytes = b"") -> PillowReader | None:
+    """Return the reader of a file, or `None` if it has another format; add an ICC profile that Pillow does not read.
 
     `Image.open` would refuse large images, by a limit of the whole process; `check_size` does here.
     """
@@ -71,6 +72,7 @@ def _open(name: str, file: BinaryIO) -> PillowReader | None:
             "a BMP file with run-length encoding, which Pillow decodes wrongly: expected another BMP, or PNG"
         )
     image = make_image(file, "")
+    image.info.update({"icc_profile": profile} if profile else {})
     return PngReader(image, file, name) if name == "png" else PillowReader(image, file, name)
 
 
@@ -88,7 +90,13 @@ class PillowReader(ImageReader):
         width, height = image.size if self._orientation < 5 else reversed(image.size)
         complete = END_MARKERS.get(name, b"") in tail
         profile = image.info.get("icc_profile") or b""
-        self.header = Header(height, width, bands, name, deep, complete=complete, mode=image.mode, profile=profile)
+        self.header = Header(
+            *(height, width, bands, name, deep),
+            opacity=image.mode in ALPHA_MODES,
+            complete=complete,
+            mode=image.mode,
+            profile=profile,
+        )
 
     def count(self, channels: int) -> int:
         """Return the number of frames; a JPEG has previews at most, and of 16 bits only the first frame is decoded."""
@@ -114,8 +122,9 @@ class PngReader(PillowReader):
         bits, color_type = file.read(2)
         file.seek(position)
         if bits == 16:
-            self.header = dataclasses.replace(self.header, bands=PNG_BANDS[color_type], deep=True, mode="")
-            check_size(*image.size, image.width * image.height * (2 * PNG_BANDS[color_type] + 8))
+            bands = PNG_BANDS[color_type]
+            self.header = dataclasses.replace(self.header, bands=bands, deep=True, opacity=bands in (2, 4), mode="")
+            check_size(*image.size, image.width * image.height * (2 * bands + 8))
 
     def at(self, index: int) -> ImageReader:
         """Return the reader of a frame of the file, opened anew: Pillow cannot always go back to an earlier frame."""
@@ -129,14 +138,28 @@ class PngReader(PillowReader):
         position = self._file.tell()
         self._file.seek(0)
         PngImagePlugin.PngImageFile(self._file).verify()
-        if not self.header.deep:
+        if not self.header.deep or self.header.bands == 1:
             self._file.seek(position)
             return super().read(channels)
         self._file.seek(0)  # Pillow drops 8 of the 16 bits if there are several bands
-        pixels = np.atleast_3d(imagecodecs.png_decode(_without_profile(self._file.read())))
+        info = self._image.info
+        if info.get("interlace") and self.header.bands > 2 and "transparency" not in info:
+            pixels = self._read_interlaced()
+        else:
+            pixels = imagecodecs.png_decode(_without_profile(self._file.read()))
         has_opacity = pixels.shape[2] in (2, 4)  # also for a transparent color
         converted = convert_bands(upright(pixels, self._orientation), channels, has_opacity)
         return DecodedImage(*converted, _metadata(self._image, self.header.profile))
+
+    def _read_interlaced(self) -> np.ndarray:
+        """Return the bands of an interlaced image of 16 bits, about which libpng would print a warning."""
+        halves = []
+        for half in "BL":  # of the high and of the low byte of each value, because Pillow keeps one
+            self._file.seek(0)
+            image = PngImagePlugin.PngImageFile(self._file)
+            image.tile = [image.tile[0]._replace(args=f"{image.mode};16{half}")]
+            halves.append(np.asarray(image).astype(np.uint16))
+        return halves[0] << 8 | halves[1]
 
 
 def _without_profile(png: bytes) -> bytes:
@@ -202,7 +225,14 @@ def from_pillow(image: Image.Image, channels: int = 3, any_type: bool = False) -
     orientation = known_orientation(image.getexif().get(Tag.Orientation))
     if any_type and image.mode in ("F", "I"):
         values = upright(np.asarray(image, np.float64)[..., None], orientation)
-        return DecodedImage(convert_bands(values, channels, has_opacity=False)[0], fractional=image.mode == "F")
+        return DecodedImage(*convert_bands(values, channels), fractional=image.mode == "F")
+    return convert_pillow(image, channels, orientation)
+
+
+def convert_array(pixels: np.ndarray, channels: int, mode: str, profile: bytes, orientation: int = 1) -> DecodedImage:
+    """Convert uint8 [h, w, bands] of a mode of Pillow like `convert_pillow`."""
+    image = Image.frombytes(mode, (pixels.shape[1], pixels.shape[0]), np.ascontiguousarray(pixels).data)
+    image.info["icc_profile"] = profile
     return convert_pillow(image, channels, orientation)
 
 
@@ -296,7 +326,7 @@ def _convert_deep_gray(image: Image.Image, channels: int) -> tuple[np.ndarray, n
     if transparent is not None:
         opacity = np.where(gray == transparent, np.uint16(0), np.uint16(65535))
         gray[gray == transparent] = 65535  # white shows through
-    return convert_bands(gray, channels, has_opacity=False)[0], opacity
+    return convert_bands(gray, channels)[0], opacity
 
 
 def _read_tail(file: BinaryIO) -> bytes:

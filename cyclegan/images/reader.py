@@ -15,8 +15,8 @@ from typing import NamedTuple, Union
 import numpy as np
 
 from cyclegan.config.data import ValueRange
-from cyclegan.images.formats import FORMATS, explain, open_image
-from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, row_blocks
+from cyclegan.images.formats import UNCOMPRESSED, open_image
+from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, explain, row_blocks
 from cyclegan.images.pillow_format import TAIL_BYTES
 from cyclegan.images.value_range import to_depth, to_levels
 from cyclegan.whole_file import open_regular
@@ -101,18 +101,8 @@ def decode_values(
     return decode_with_header(source, channels, any_type, nodata)[1]
 
 
-def decode_mask(source: Source) -> np.ndarray:
-    """Decode a mask, uint8 [h, w, 1]: 0 where the image is black or transparent, otherwise 1.
-
-    In a JPEG, which blurs the values, gray below 128 counts as black. Raise the errors of `decode`.
-    """
-    header, image = decode_with_header(source, 1, any_type=True)
-    inside = image.pixels > (127 if header.format == "jpeg" else 0)
-    return (inside if image.opacity is None else inside & (image.opacity > 0)).astype(np.uint8)
-
-
 def decode_with_header(
-    source: Source, channels: int, any_type: bool, nodata: float | None = None
+    source: Source, channels: int = 3, any_type: bool = True, nodata: float | None = None
 ) -> tuple[Header, DecodedImage]:
     """Decode an image like `decode_values`; return its header, too."""
     with _opened(source) as reader:
@@ -120,29 +110,43 @@ def decode_with_header(
         is_large = reader.header.height * reader.header.width > PARALLEL_PIXELS
         with _large_image_lock if is_large else contextlib.nullcontext(), explain(reader.header.format, "pixels"):
             image = reader.read(channels)
-    return reader.header, _complete(image, 0 if any_type else reader.header.highest, nodata)
+    return reader.header, _complete(image, reader.header, channels, any_type, nodata)
+
+
+def decode_mask(source: Source) -> np.ndarray:
+    """Decode a mask, uint8 [h, w, 1]: 0 where the image is black or transparent, otherwise 1.
+
+    In a JPEG, which blurs the values, gray below 128 counts as black. Raise the errors of `decode`.
+    """
+    header, image = decode_with_header(source, 1)
+    inside = image.pixels > (127 if header.format == "jpeg" else 0)
+    return (inside if image.opacity is None else inside & (image.opacity > 0)).astype(np.uint8)
 
 
 @contextlib.contextmanager
 def open_rows(source: Source, channels: int, any_type: bool, nodata: float | None = None) -> Iterator[RowImage | None]:
-    """Open a TIFF file of more than `tiff_format.LARGE_PIXELS`; provide `None` for another file.
+    """Open a TIFF file of more than `tiff_format.LARGE_PIXELS`, of any size; provide `None` for another file.
 
-    It may be of any size. Raises the errors of `decode`.
+    Raise the errors of `decode` that are known from the header.
     """
     with _opened(source, by_rows=True) as reader:
         _check_bands(reader, channels, any_type)
 
         def read(rows: slice) -> DecodedImage:
             with explain(reader.header.format, "pixels"):
-                return _complete(reader.read_rows(channels, rows), 0 if any_type else reader.header.highest, nodata)
+                return _complete(reader.read_rows(channels, rows), reader.header, channels, any_type, nodata)
 
         yield RowImage(reader.header, read) if reader.by_rows else None
 
 
-def _complete(image: DecodedImage, highest: int, nodata: float | None) -> DecodedImage:
-    """Return an image that knows `nodata`, and whose highest level, unless it is 0, becomes the maximum of the type."""
-    if nodata is not None and image.metadata.nodata is None:
-        image = dataclasses.replace(image, metadata=image.metadata._replace(nodata=nodata))
+def _complete(image: DecodedImage, header: Header, channels: int, any_type: bool, nodata: float | None) -> DecodedImage:
+    """Return an image that knows `nodata`; unless values may be of `any_type`, white becomes the highest level."""
+    metadata, highest = image.metadata, 0 if any_type else header.highest
+    metadata = metadata._replace(
+        nodata=nodata if metadata.nodata is None else metadata.nodata,
+        last_is_opacity=header.opacity and channels == header.bands in (2, 4),
+    )
+    image = dataclasses.replace(image, metadata=metadata)
     if highest:
         opacity = None if image.opacity is None else _stretch(image.opacity, highest)
         image = dataclasses.replace(image, pixels=_stretch(image.pixels, highest), opacity=opacity)
@@ -174,7 +178,7 @@ def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: b
     with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - TAIL_BYTES))
-        end = zlib.crc32(file.read()) if FORMATS[header.format].compressed else 0
+        end = 0 if header.format in UNCOMPRESSED else zlib.crc32(file.read())
     if end and isinstance(source, Slice):
         end = zlib.crc32(b"%d" % source.number, end)
     if not header.complete and not reader.by_rows:
@@ -246,7 +250,7 @@ def _check_bands(reader: ImageReader, channels: int, any_type: bool) -> None:
     if channels in (1, 3) and not header.colors:
         raise ImageError(
             f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y in training"
-            f"{', or --slice_axis for a volume' if header.format in ('npy', 'npz') else ''}"
+            f"{', or --slice_axis for a volume' if reader.has_axes else ''}"
         )
     if channels not in (1, 3) and header.bands != channels:
         raise ImageError(f"bands: {header.bands}; expected {channels} (--channels_x, --channels_y in training)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import logging
@@ -18,7 +19,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import tifffile
-from PIL import Image
 from PIL.ExifTags import Base as Tag
 from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC
 
@@ -26,6 +26,8 @@ from cyclegan.images import image as geo
 from cyclegan.images.codec_format import size_of
 from cyclegan.images.geometry import known_orientation, upright
 from cyclegan.images.image import (
+    LEVEL_TYPES,
+    OTHER_TYPES,
     DecodedImage,
     Header,
     ImageError,
@@ -35,7 +37,7 @@ from cyclegan.images.image import (
     check_size,
     convert_bands,
 )
-from cyclegan.images.pillow_format import convert_pillow, srgb_transform, without_single_axis
+from cyclegan.images.pillow_format import MODES, convert_array, srgb_transform, without_single_axis
 from cyclegan.images.volume_format import scratch
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the first bytes of a TIFF or BigTIFF file
@@ -45,15 +47,9 @@ LOSSLESS = [COMPRESSION[name] for name in ("NONE", "LZW", "ADOBE_DEFLATE", "DEFL
 CODESTREAMS = [COMPRESSION[name] for name in ("JPEG", "JPEG2000", "LERC", "WEBP", "JPEGXL")]
 TO_RGB = (COMPRESSION.JPEG, COMPRESSION.WEBP, COMPRESSION.JPEGXL)  # decoders return RGB for YCbCr
 OF_LIBTIFF = [COMPRESSION[name] for name in ("CCITTRLE", "CCITT_T4", "CCITT_T6", "OJPEG")]
-LEVEL_TYPES = ("bool", "uint8", "uint16")
-OTHER_TYPES = ("int8", "int16", "int32", "uint32", "float16", "float32", "float64")  # need a value range
-COLORS: dict[int, str] = {  # Pillow's modes
-    PHOTOMETRIC.SEPARATED: "CMYK",
-    PHOTOMETRIC.YCBCR: "YCbCr",
-    PHOTOMETRIC.CIELAB: "LAB",
-}
+# Pillow's modes and their bands.
+COLORS: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.YCBCR: "YCbCr", PHOTOMETRIC.CIELAB: "LAB"}
 FILE_MODES: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.PALETTE: "P"}  # that are converted
-MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 PHOTOMETRICS = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.RGB, PHOTOMETRIC.PALETTE, *COLORS)
 LERC_PARAMETERS = 50674
 MAX_PAGES = 1_000_000  # that an OME text may promise
@@ -69,7 +65,6 @@ IMAGEJ = re.compile(r"^(?:ImageJ|unit)=.*$", re.MULTILINE)
 IMAGEJ_AXES = re.compile(r"^(?:slices|frames|hyperstack|spacing|finterval)=.*$", re.MULTILINE)
 OME_SIZE = re.compile(r'(PhysicalSize[XYZ](?=="[\d.eE+-]+")|PhysicalSize[XYZ]Unit)="([^"]*)"')  # numbers and units
 OME_PIXELS, SIZES = re.compile("<Pixels[^>]*>"), re.compile(r'Size[CZT]="(\d+)"')
-CHANNELS = re.compile(r'^<\?xml.*?SizeC="(\d+)"|^ImageJ=.*?^channels=(\d+)$', re.MULTILINE | re.DOTALL)
 # libtiff only prints some errors, and leaves the pixels behind others as they are in its memory, which `FILLS` changes.
 FILLS = [{"MALLOC_PERTURB_": number} for number in ("85", "170")]
 DECODE_WITH_LIBTIFF = """
@@ -110,7 +105,8 @@ class TiffReader(ImageReader):
     ) -> None:
         if not tif.pages:
             raise ImageError("a damaged TIFF file: truncated, it has no page")
-        self._file, self.tif, self._pages = file, tif, pages or [tif.pages[0]]
+        self._file, self.tif = file, tif
+        self._pages = pages or (self._images[0] if is_described(tif) else [tif.pages[0]])
         self._page = page = self._pages[0].keyframe  # the `TiffPage` whose tags are those of the pages
         self._index = self._pages[0].index
         if Tag.PhotometricInterpretation not in page.tags:
@@ -121,7 +117,7 @@ class TiffReader(ImageReader):
             and page.subsampling not in (None, (1, 1))
         )
         self._is_other = f"{page.dtype}" not in LEVEL_TYPES
-        channel_pages = _count_channels(tif) if page.samplesperpixel == 1 else 1
+        channel_pages = len(self._pages) if page.samplesperpixel == 1 else 1
         self._orientation = known_orientation(page.tags.valueof(Tag.Orientation))
         has_small_parts = page.is_memmappable or (page.dtype and _segment_bytes(page) <= LARGEST_SEGMENT)
         is_large = page.imagelength * page.imagewidth > LARGE_PIXELS
@@ -141,6 +137,7 @@ class TiffReader(ImageReader):
             bands,
             "tiff",
             deep=np.dtype(page.dtype).itemsize > 1,
+            opacity=self._has_opacity and not self._premultiplied,
             colors=named_colors or bands - self._has_opacity in (1, 3) or channel_pages > 1,
             complete=self._whole and page.compression in LOSSLESS and not self._by_libtiff,
             mode="1" if bits == 1 else FILE_MODES.get(page.photometric, ""),
@@ -172,17 +169,21 @@ class TiffReader(ImageReader):
             raise ImageError("a damaged TIFF file: truncated, it has fewer pixels than its header promises")
         if self._by_libtiff:
             pixels = _decode_with_libtiff(self._file, self.header, self._index)
-            return DecodedImage(convert_bands(pixels, channels, has_opacity=False)[0], None, self._metadata())
-        pages = self._pages[:1]
-        if channels == self.header.channel_pages > 1:
-            pages = self._pages if len(self._pages) > 1 else self._images[0]
-            if len(pages) != channels:
-                raise ImageError(f"a damaged TIFF file: expected {channels} pages of channels, found {len(pages)}")
+            return DecodedImage(*convert_bands(pixels, channels), self._metadata())
+        pages = self._pages if channels == self.header.channel_pages else self._pages[:1]
         pixels = np.concatenate([self._decode(page, rows) for page in pages], axis=2)
         if self._is_other:
             pixels = pixels.astype(np.float32 if pixels.dtype.itemsize <= 2 else np.float64)
         if channels in (1, 3) and (mode := self._pillow_mode(pixels)):
-            return self._convert_colors(pixels, mode, channels)
+            bands = len(mode) - (mode == "YCbCr") * 2
+            if not self._has_opacity:
+                pixels = pixels[..., :bands]  # without other bands, such as spot colors
+            if pixels.dtype != np.uint8 or pixels.shape[2] != bands:
+                found = f"{pixels.shape[2]} bands of {mode} ({pixels.dtype})"
+                raise ImageError(f"a TIFF file of {found}: expected {bands} bands of 8 bits")
+            image = convert_array(pixels, channels, mode, self._profile, self._orientation)
+            metadata = self._metadata()._replace(profile=image.metadata.profile)
+            return dataclasses.replace(image, metadata=metadata)
         if channels in (1, 3) and self._page.photometric == PHOTOMETRIC.RGB:  # without other bands
             pixels = pixels[..., [0, 1, 2, -1] if self._has_opacity else slice(3)]
         converted = convert_bands(
@@ -243,8 +244,8 @@ class TiffReader(ImageReader):
             return None
         self._file.seek(page.dataoffsets[index])
         data = self._file.read(page.databytecounts[index])
-        if page.compression in CODESTREAMS:
-            most = max(math.prod(page.chunks), 4 * math.prod(page.chunks[:-1]))  # WebP counts as four bands
+        if page.compression in CODESTREAMS and page.compression != COMPRESSION.WEBP:  # which takes 1 GB at most
+            most = max(math.prod(page.chunks), 4 * math.prod(page.chunks[:-1]))  # JPEG XL has no gray
             size = size_of(data)
             if size is None or not 0 < size.width * size.height * size.bands <= most:
                 raise ImageError("a damaged TIFF file: a strip or tile has another size than its header promises")
@@ -258,20 +259,6 @@ class TiffReader(ImageReader):
         plain = mode.replace("A", "")
         needed = pixels.dtype == np.uint8 and (mode == "CMYK" or srgb_transform(self._profile, plain))
         return mode if needed else ""
-
-    def _convert_colors(self, pixels: np.ndarray, mode: str, channels: int) -> DecodedImage:
-        bands = len(Image.new(mode, (1, 1)).getbands())
-        if not self._has_opacity:
-            pixels = pixels[..., :bands]  # without other bands, such as spot colors
-        if pixels.dtype != np.uint8 or pixels.shape[2] != bands:
-            raise ImageError(
-                f"a TIFF file of {pixels.shape[2]} bands of {mode} ({pixels.dtype}): expected {bands} bands of 8 bits"
-            )
-        image = Image.frombytes(mode, (pixels.shape[1], pixels.shape[0]), np.ascontiguousarray(pixels).data)
-        image.info["icc_profile"] = self._profile
-        converted = convert_pillow(image, channels, self._orientation)
-        profile = converted.metadata.profile
-        return DecodedImage(converted.pixels, converted.opacity, self._metadata()._replace(profile=profile))
 
     def _metadata(self) -> Metadata:
         tags, description = self._page.tags, self._page.description
@@ -301,10 +288,9 @@ class TiffReader(ImageReader):
         )
 
 
-def _count_channels(tif: Any) -> int:
-    """Return the number of pages that are channels of an image, by the text of OME or ImageJ."""
-    found = CHANNELS.search(tif.pages[0].description)
-    return int(found[1] or found[2]) if found else 1
+def is_described(tif: Any) -> bool:
+    """Return whether a text of OME, ImageJ or tifffile tells the axes of the pages."""
+    return tif.is_ome or tif.is_imagej or tif.is_shaped
 
 
 def find_images(tif: Any) -> tuple[list[list[Any]], str, tuple[int, ...]]:
@@ -315,8 +301,8 @@ def find_images(tif: Any) -> tuple[list[list[Any]], str, tuple[int, ...]]:
         and their lengths; the axes are empty if they are not known.
     """
     sizes = (map(int, SIZES.findall(text)) for text in OME_PIXELS.findall(tif.pages[0].description))
-    known = tif.is_ome or tif.is_imagej or (tif.is_shaped and len(tif.series) == 1)
-    if known and sum(map(math.prod, sizes)) <= MAX_PAGES:
+    is_known = is_described(tif) and (not tif.is_shaped or len(tif.series) == 1)
+    if is_known and sum(map(math.prod, sizes)) <= MAX_PAGES:
         series = tif.series[0]
         axes = LEADING_AXES.fullmatch(series.axes)
         shape = series.shape[: len(axes[1])] if axes else ()
@@ -327,8 +313,13 @@ def find_images(tif: Any) -> tuple[list[list[Any]], str, tuple[int, ...]]:
             numbers = np.moveaxis(numbers, channels, -1) if channels >= 0 else numbers[..., np.newaxis]
             images = numbers.reshape(-1, numbers.shape[-1])
             return [[pages[i] for i in image] for image in images.tolist()], axes[1], shape
-    pages = [page for page in tif.pages if not page.keyframe.subfiletype & REDUCED_OR_MASK]
-    return [[page] for page in pages or tif.pages[:1]], "", ()
+    found: dict[int, Any] = {}  # by their position in the file
+    for page in tif.pages:
+        if page.offset in found:  # damaged: the next page is an earlier one
+            break
+        found[page.offset] = page
+    single = [[page] for page in found.values() if not page.keyframe.subfiletype & REDUCED_OR_MASK]
+    return single or [[tif.pages[0]]], "", ()
 
 
 def _pages_of(series: Any, count: int) -> list[Any]:
@@ -411,9 +402,7 @@ def _has_segments(page: Any, file: BinaryIO, by_libtiff: bool) -> bool:
 
 def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata) -> None:
     """Write all TIFF files with tifffile, because Pillow has no 16-bit RGB and no more than four bands."""
-    ome = _ome(metadata, bands.shape[2])
-    settings = _settings(bands.shape[2], has_opacity, metadata, ome, bool(ome))
-    tifffile.imwrite(path, without_single_axis(bands), **settings)
+    tifffile.imwrite(path, without_single_axis(bands), **_settings(bands.shape[2], has_opacity, metadata))
 
 
 @contextlib.contextmanager
@@ -448,8 +437,8 @@ def create_stack(
             metadata = metadata._replace(description="\n".join([first, *counts, *lines, *units, ""]))
             described = None
         data = array[..., 0] if place < 0 and bands == 1 else array
-        settings = _settings(bands, False, metadata, described, bool(tif and tif.is_ome))
-        tifffile.imwrite(path, data, **settings)
+        settings = _settings(bands, False, metadata)
+        tifffile.imwrite(path, data, **{**settings, "ome": bool(tif and tif.is_ome), "metadata": described})
 
 
 def write_rows(
@@ -457,7 +446,6 @@ def write_rows(
 ) -> None:
     """Write a BigTIFF file in tiles; `parts` are its rows, from top to bottom: [any number, w, bands]."""
     first = next(parts)
-    ome = _ome(metadata, first.shape[2])
     tifffile.imwrite(
         path,
         _cut_tiles(itertools.chain([first], parts)),
@@ -466,7 +454,7 @@ def write_rows(
         bigtiff=True,
         tile=(TILE, TILE),
         maxworkers=1,
-        **_settings(first.shape[2], has_opacity, metadata, ome, bool(ome)),
+        **_settings(first.shape[2], has_opacity, metadata),
     )
 
 
@@ -481,14 +469,8 @@ def _cut_tiles(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
         rows = rows[TILE:]
 
 
-def _ome(metadata: Metadata, bands: int) -> dict[str, Any] | None:
-    return {**dict(metadata.ome), "axes": "YXS" if bands > 1 else "YX"} if metadata.ome else None
-
-
-def _settings(
-    bands: int, has_opacity: bool, metadata: Metadata, described: dict[str, Any] | None, as_ome: bool
-) -> dict[str, Any]:
-    """Return the arguments of `imwrite` for pages with these bands, and the axes and sizes that are `described`."""
+def _settings(bands: int, has_opacity: bool, metadata: Metadata) -> dict[str, Any]:
+    """Return the arguments of `imwrite` for a page with these bands."""
     channels = bands - has_opacity
     is_rgb = channels == 3
     tags = [(*tag, True) for tag in metadata.tags]
@@ -506,6 +488,6 @@ def _settings(
         "resolutionunit": metadata.unit if metadata.resolution else None,
         "extratags": tags,
         "description": metadata.description or None,
-        "ome": as_ome,
-        "metadata": described,
+        "ome": bool(metadata.ome),
+        "metadata": {**dict(metadata.ome), "axes": "YXS" if bands > 1 else "YX"} if metadata.ome else None,
     }

@@ -99,12 +99,12 @@ def value_type(value_range: ValueRange, fractional: bool = False) -> type:
     return np.float32
 
 
-def image_to_levels(image: DecodedImage, value_range: ValueRange) -> DecodedImage:
-    """Return an image with uint16 levels instead of the values of its file; see `to_levels`."""
+def image_to_levels(image: DecodedImage, value_range: ValueRange | None) -> DecodedImage:
+    """Return an image with uint16 levels instead of the values of its file; without a range, 8 bits become 16."""
     opacity = None if image.opacity is None else to_depth(image.opacity, np.uint16)
-    return dataclasses.replace(
-        image, pixels=to_levels(image.pixels, value_range, image.metadata.nodata), opacity=opacity
-    )
+    nodata = image.metadata.nodata
+    levels = to_levels(image.pixels, value_range, nodata) if value_range else to_depth(image.pixels, np.uint16)
+    return dataclasses.replace(image, pixels=levels, opacity=opacity)
 
 
 def image_to_values(image: DecodedImage, value_range: ValueRange, floats: bool = False) -> DecodedImage:
@@ -120,12 +120,6 @@ def image_to_values(image: DecodedImage, value_range: ValueRange, floats: bool =
     return dataclasses.replace(image, pixels=to_values(image.pixels, value_range, dtype), opacity=opacity)
 
 
-def deepen(image: DecodedImage) -> DecodedImage:
-    """Return an image of 8 or 16 bits with 16 bits."""
-    opacity = None if image.opacity is None else to_depth(image.opacity, np.uint16)
-    return dataclasses.replace(image, pixels=to_depth(image.pixels, np.uint16), opacity=opacity)
-
-
 def mark_missing(image: DecodedImage) -> DecodedImage:
     """Return an image, with the values of its file, whose `missing` marks the pixels without data in all channels.
 
@@ -134,9 +128,10 @@ def mark_missing(image: DecodedImage) -> DecodedImage:
     nodata = math.nan if image.metadata.nodata is None and image.fractional else image.metadata.nodata
     if nodata is None:
         return image
-    missing = np.empty((*image.pixels.shape[:2], 1), bool)
+    missing = np.empty((*image.pixels.shape[:2], 1), np.uint8)
     for rows in row_blocks(image.pixels.shape):
-        missing[rows] = is_missing(image.pixels[rows], nodata)[..., None]
+        block = image.pixels[rows]
+        missing[rows, :, 0] = is_missing(block, nodata).astype(np.uint8) + np.isnan(block).all(axis=-1)
     metadata = image.metadata._replace(nodata=nodata)
     return dataclasses.replace(image, missing=missing if missing.any() else None, metadata=metadata)
 
@@ -149,11 +144,18 @@ def holds_nodata(dtype: np.dtype | type, nodata: float | None) -> bool:
 
 
 def restore_nodata(image: DecodedImage) -> DecodedImage:
-    """Return a translation with values of a file, whose pixels without data have none again, if its type allows it."""
+    """Return a translation with values of a file, whose pixels without data have none again, if its type allows it.
+
+    Pixels of NaN are NaN again if it is a type of floats.
+    """
     nodata, dtype = image.metadata.nodata, image.pixels.dtype
     if nodata is None or not holds_nodata(dtype, nodata):
         return dataclasses.replace(image, metadata=image.metadata._replace(nodata=None))
-    if np.issubdtype(dtype, np.floating):  # the lowest float64, for example, is no float32
+    is_float = np.issubdtype(dtype, np.floating)
+    if is_float:  # the lowest float64, for example, is no float32
         nodata = float(np.clip(nodata, np.finfo(dtype).min, np.finfo(dtype).max))
-    pixels = image.pixels if image.missing is None else np.where(image.missing, dtype.type(nodata), image.pixels)
+    pixels = image.pixels
+    if image.missing is not None:
+        values = np.array([0, nodata, math.nan if is_float else nodata], dtype)
+        pixels = np.where(image.missing, values[image.missing], pixels)
     return dataclasses.replace(image, pixels=pixels, metadata=image.metadata._replace(nodata=nodata))

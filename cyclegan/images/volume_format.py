@@ -17,7 +17,9 @@ import numpy as np
 
 from cyclegan.errors import MissingPackageError
 from cyclegan.images.image import (
+    LEVEL_TYPES,
     MAX_BYTES,
+    OTHER_TYPES,
     DecodedImage,
     Header,
     ImageError,
@@ -31,11 +33,6 @@ from cyclegan.images.pillow_format import without_single_axis
 
 NPY, ZIP, GZIP = b"\x93NUMPY", b"PK\3\4", b"\x1f\x8b"
 NPZ_NAMES = ("image", "arr_0")  # of the array of images, if a file has several
-LEVEL_TYPES = ("bool", "uint8", "uint16")
-OTHER_TYPES = (  # need a value range
-    *("int8", "int16", "int32", "int64", "uint32", "uint64"),
-    *("float16", "float32", "float64"),
-)
 # Places of the first bytes that tell NIfTI versions apart.
 NIFTI_MAGIC = {1: slice(344, 348), 2: slice(4, 8)}
 NIFTI_1_BYTES, NIFTI_BYTES = 348, 540  # of the headers of version 1 and of version 2
@@ -83,6 +80,8 @@ class VolumeReader(ImageReader):
         layout: Function that returns the layout for an axis along which slices lie, `None` for the usual one.
         split: Whether channels are images of their own unless their number is the one that is wanted.
     """
+
+    has_axes = True
 
     def __init__(self, name: str, volume: Volume, layout: Callable[[int | None], Layout], split: bool = False) -> None:
         self.volume, self._name, self._make_layout, self._split = volume, name, layout, split
@@ -145,9 +144,9 @@ class VolumeReader(ImageReader):
         else:
             values = values.astype(values.dtype.newbyteorder("="))
         fractional = "float" in self.header.other_values or self.volume.scale != (1, 0)
-        pixels = convert_bands(np.ascontiguousarray(values), channels, has_opacity=False)[0]
         name = self.volume.header if isinstance(self.volume.header, str) else ""
-        return DecodedImage(pixels, metadata=Metadata(array=name), fractional=fractional)
+        converted = convert_bands(np.ascontiguousarray(values), channels)
+        return DecodedImage(*converted, Metadata(array=name), fractional)
 
 
 def open_npy(file: BinaryIO) -> ImageReader | None:

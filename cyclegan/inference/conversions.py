@@ -16,7 +16,7 @@ from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.images import geometry, pillow_format, reader
 from cyclegan.images.image import DecodedImage, ImageError
 from cyclegan.images.image import check_size as check_pixels
-from cyclegan.images.value_range import deepen, image_to_levels, image_to_values, mark_missing, restore_nodata, to_depth
+from cyclegan.images.value_range import image_to_levels, image_to_values, mark_missing, restore_nodata, to_depth
 
 Path = Union[str, "os.PathLike[str]"]
 Size = tuple[int, int]  # width and height in pixels
@@ -29,8 +29,8 @@ COLOR_SPACES = {1: b"GRAY", 3: b"RGB "}  # as ICC profiles name them, by number 
 def decode(image: Any, channels: int, ranges: Ranges, nodata: float | None = None) -> DecodedImage:
     """Decode a path or a Pillow image to levels for the networks; see `reader.decode` for `nodata`."""
     if isinstance(image, Image.Image):
-        if channels not in COLOR_SPACES:
-            raise ValueError(f"a Pillow image: expected an array of {channels} channels")
+        if channels not in COLOR_SPACES and len(image.getbands()) != channels:
+            raise ValueError(f"a Pillow image of mode {image.mode}: expected {channels} bands, or an array")
         return to_network(pillow_format.from_pillow(image, channels, any_type=bool(ranges[0])), ranges)
     if not isinstance(image, (str, os.PathLike)):
         raise TypeError(f"{type(image).__name__}: expected a path, a Pillow image or a NumPy array")
@@ -51,7 +51,7 @@ def to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:
     """Return an image with levels instead of the values of its file, of 16 bits if any domain has a range."""
     source, target = ranges
     image = mark_missing(image)
-    return image_to_levels(image, source) if source else deepen(image) if target else image
+    return image_to_levels(image, source) if source or target else image
 
 
 def resize(image: DecodedImage, size: Size | None) -> DecodedImage:
@@ -62,9 +62,7 @@ def resize(image: DecodedImage, size: Size | None) -> DecodedImage:
     opacity = None if image.opacity is None else geometry.resize(image.opacity, size[::-1])
     height, width = image.pixels.shape[:2]
     metadata = image.metadata.resized(size[0] / width, size[1] / height)
-    missing = image.missing
-    if missing is not None:
-        missing = geometry.resize(missing * np.uint8(255), size[::-1]) > 127
+    missing = None if image.missing is None else geometry.resize(image.missing, size[::-1], is_mask=True)
     return DecodedImage(geometry.resize(image.pixels, size[::-1]), opacity, metadata, image.fractional, missing)
 
 
@@ -111,7 +109,7 @@ def to_pillow(image: DecodedImage, ranges: Ranges) -> Image.Image:
     image = restore_nodata(image)
     channels, transparent = image.pixels.shape[2], image.opacity is not None
     deep = image.pixels.dtype != np.uint8
-    if channels not in COLOR_SPACES or (deep and (channels > 1 or transparent)):
+    if channels > 4 or (deep and (channels > 1 or transparent)):
         what = f"{channels} channels of {8 * image.pixels.itemsize} bits{' and opacity' if transparent else ''}"
         raise UserError(f"Pillow has no images of {what}: expected an array, or use cyclegan.translate for files")
     pixels = image.pixels if image.opacity is None else np.concatenate([image.pixels, image.opacity], axis=2)

@@ -22,7 +22,7 @@ from cyclegan.data import folder_source, loading
 from cyclegan.data.loading import available_cores
 from cyclegan.distribution import hardware
 from cyclegan.errors import printable
-from cyclegan.images import dicom_format, formats, geometry, reader, tiff_format
+from cyclegan.images import formats, geometry, reader, tiff_format
 from cyclegan.images.film_format import FilmWriter, open_film
 from cyclegan.images.image import DecodedImage, ImageError, Metadata, TooLargeError, convert_bands, visible
 from cyclegan.images.reader import Slice, Source
@@ -69,7 +69,7 @@ class FileTask:
     @property
     def is_film(self) -> bool:
         """Whether the source is a film."""
-        return formats.format_of(self.source) == "film"
+        return formats.is_film(self.source)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,7 +234,8 @@ class FileTranslator:
 
     def _is_stack(self, task: FileTask) -> bool:
         """Return whether all images of a file are translated, into one file."""
-        return task.format == "nifti" or (self._request.stacks == "all" and task.images != 1)
+        is_volume = formats.FORMATS[task.format].is_volume
+        return is_volume or (self._request.stacks == "all" and task.images != 1)
 
     def translate(self, tasks: Sequence[FileTask]) -> Report:
         """Read, translate and write files whose images have the same shape."""
@@ -339,7 +340,8 @@ class FileTranslator:
         return [(time, output.repeat(3 // output.shape[2], axis=2)) for (time, _), output in zip(frames, outputs)]
 
     def _may_read_rows(self, task: FileTask) -> bool:
-        return not (self._request.size or self._page or task.mask) and task.format == "tiff"
+        can_write = formats.FORMATS[task.format].write_rows is not None
+        return can_write and not (self._request.size or self._page or task.mask)
 
     def _translate_rows(self, report: Report, task: FileTask) -> bool:
         """Translate a file row by row; return whether it is one for this."""
@@ -348,7 +350,8 @@ class FileTranslator:
                 return False
             model = self._idle.get()
             try:
-                formats.write_rows(task.target, image.header.height, self._make_rows(model, task, image))
+                rows = self._make_rows(model, task, image)
+                formats.write_rows(task.target, image.header.height, rows, task.format)
             finally:
                 self._idle.put(model)
             report.done, report.images, report.tiled = report.done + 1, report.images + 1, report.tiled + 1
@@ -397,13 +400,13 @@ class FileTranslator:
     def _write(self, report: Report, task: FileTask, image: Pair, output: np.ndarray, cycle: np.ndarray | None) -> None:
         """Write a translation, and its copies for the page."""
         original, mask = image
-        if task.format == "dicom":
+        if write_copy := formats.FORMATS[task.format].copy:
             run, checkpoint = self._model.path.resolve().name, self._model.checkpoint
             note = f"{self._model.config.objective.objective} {self._request.direction}, {run}, {checkpoint.name}"
             network = f"{self._request.direction} of {checkpoint.resolve()}"
             pixels = conversions.with_pixels(original, output).pixels
             with formats.partial_file(task.target) as path:
-                dicom_format.write_copy(path, task.source, pixels, self._ranges[1], original.fractional, note, network)
+                write_copy(path, task.source, pixels, self._ranges[1], original.fractional, note, network)
         else:
             colored = output if mask is None else self._restore_colors(task, original, mask, output)
             formats.write(task.target, self._to_values(task, original, colored), task.format)

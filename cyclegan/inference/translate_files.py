@@ -10,15 +10,14 @@ import os
 import pathlib
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Optional
 
 from cyclegan.config import Config
 from cyclegan.config.data import ValueRange
 from cyclegan.config.sections import DIRECTIONS
-from cyclegan.data import folder_source
+from cyclegan.data import folder_source, loading
 from cyclegan.errors import UserError, counted, printable
-from cyclegan.images import formats
-from cyclegan.images.value_range import MIN_STEPS, value_type
+from cyclegan.images import formats, reader
 from cyclegan.inference import conversions
 from cyclegan.inference.conversions import Path, Size
 from cyclegan.inference.file_translator import PAGE_FOLDER, FileTask, FileTranslator, Report, Request
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from cyclegan.inference.model import Model
 
 logger = logging.getLogger(__name__)
+Domain = tuple[int, Optional[ValueRange]]  # channels, and range of the values of files
 
 
 def translate(  # noqa: PLR0913  the public API
@@ -122,14 +122,15 @@ def make_plan(config: Config, sources: Sequence[str], target: str, request: Requ
     check_folder(folder)
     data, (source, made) = config.data, DIRECTIONS[request.direction]
     channels = {"X": data.channels_x, "Y": data.channels_y}
-    tasks, failed = refuse_formats(tasks, channels[made], data.value_range(made), request.strip_metadata)
+    domains = [(channels[domain], data.value_range(domain)) for domain in (source, made)]
+    tasks, failed = refuse_formats(tasks, domains[0], domains[1], request.strip_metadata)
     if request.masks is not None:
         if channels[source] != channels[made]:
             raise UserError("--masks: expected a run whose domains have the same number of channels")
         tasks, without = add_masks(tasks, os.fspath(request.masks))
         failed += without
     stacks, axis = request.stacks or data.stacks, request.slice_axis
-    if axis is not None and stacks != "all" and any(task.format != "nifti" for task in tasks):
+    if axis is not None and stacks != "all" and not all(formats.FORMATS[task.format].is_volume for task in tasks):
         raise UserError(f"--slice_axis {axis}: expected --stacks all, too, for files other than NIfTI")
     axis = data.slice_axis if axis is None else axis
     nodata = data.nodata if request.nodata is None else request.nodata
@@ -229,10 +230,10 @@ def plan_tasks(sources: Sequence[str], target: str, format: str | None) -> tuple
 def _make_tasks(base: str, names: Sequence[str], folder: pathlib.Path, format: str | None) -> list[FileTask]:
     tasks: dict[pathlib.Path, FileTask] = {}
     for number, name in enumerate(names, 1):
-        is_kept = not format or (formats.format_of(name) == "film" != format)  # films stay films
+        is_kept = not format or (formats.is_film(name) and not formats.FORMATS[format].is_film)  # films stay films
         target = name if is_kept else folder_source.stem(name) + formats.FORMATS[format or ""].endings[0]
         if formats.format_of(target) is None:  # of a DICOM file without an extension
-            target += formats.FORMATS["dicom"].endings[0]
+            target += formats.FORMATS[formats.UNNAMED].endings[0]
         path = folder / target
         if path in tasks:
             raise UserError(
@@ -312,41 +313,26 @@ def refuse_existing(targets: Sequence[pathlib.Path]) -> None:
         )
 
 
-def _refuse(task: FileTask, channels: int, value_range: ValueRange | None, strip_metadata: bool) -> str:
-    """Return why a file cannot be translated into its format, or an empty text."""
-    wanted, form, original = task.format, formats.FORMATS[task.format], formats.format_of(task.source)
-    is_copy, is_film, fits = wanted in ("dicom", "nifti"), wanted == "film", channels in (1, 3)
-    low, high = value_range or (0, 0)
-    reasons = {
-        "expected a film as original": is_film and not task.is_film,
-        "a film becomes a film: expected a name that ends in .mp4": task.is_film and not is_film,
-        "a film has gray or RGB frames of 8 bits: expected such a target domain, without a value range": is_film
-        and not (fits and value_range is None),
-        f"--strip_metadata leaves the tags of {wanted.upper()} files: expected --format tiff or png": is_copy
-        and strip_metadata,
-        f"a DICOM copy has 1 channel, not {channels}: expected --format tiff or png": wanted == "dicom"
-        and channels != 1,
-        f"expected a {wanted.upper()} file as original, or --format tiff": is_copy and original not in (None, wanted),
-        f"{wanted} files are only read: expected --format jpeg or png": not (form.write or is_copy or is_film),
-        f"{channels} channels don't fit into {wanted}; expected --format tiff": not (fits or form.any_values),
-        f"values from {low:g} to {high:g} don't fit into {wanted}; expected --format tiff, or png for a range of at"
-        f" least {MIN_STEPS} whole numbers from 0 to 65535": value_range is not None
-        and not formats.holds(wanted, value_type(value_range)),
-    }
-    return next((reason for reason, is_wrong in reasons.items() if is_wrong), "")
-
-
 def refuse_formats(
-    tasks: Iterable[FileTask], channels: int, value_range: ValueRange | None, strip_metadata: bool = False
+    tasks: Iterable[FileTask], source: Domain, made: Domain, strip_metadata: bool
 ) -> tuple[list[FileTask], list[str]]:
-    """Return the tasks whose output format can store this number of channels and this value range, and the other files.
+    """Return the tasks whose output format can store the translations, and the other files with the reasons.
 
     Raises:
         UserError: No task is left, but there were some.
     """
-    reasons = {task: _refuse(task, channels, value_range, strip_metadata) for task in tasks}
-    refused = [printable(f"{task.source} ({reason})") for task, reason in reasons.items() if reason]
-    if refused and len(refused) == len(reasons):
+    kept, refused = [], []
+    for task in tasks:
+        if not (reason := formats.refusal(task.source, task.format, *made, strip_metadata)):
+            kept.append(task)
+            continue
+        try:  # another output would not help if the original cannot be read
+            with reader.open_rows(task.source, source[0], bool(source[1])):
+                pass
+        except Exception as error:  # of any decoder
+            reason = loading.describe_error(error)
+        refused.append(printable(f"{task.source} ({reason})"))
+    if refused and not kept:
         more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
         raise UserError(f"{refused[0]}{more}")
-    return [task for task, reason in reasons.items() if not reason], refused
+    return kept, refused

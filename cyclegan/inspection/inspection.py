@@ -52,7 +52,7 @@ MEASURES = np.dtype(
 )
 GRAY_SPREAD = 8  # levels of 255 between the channels of gray pixels at most: JPEG rounds colors
 THUMBNAIL = 128  # pixels; hashes of images that are reduced first are the same, but need less memory
-BAND_NAMES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+BAND_NAMES = {1: "L", 3: "RGB"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,7 +218,8 @@ def _kind(header: Header) -> str:
     if header.mode and not header.deep:
         return header.mode
     depth = f" {header.other_values}" if header.other_values else " 16 bit" * header.deep
-    return BAND_NAMES.get(header.bands, f"{header.bands} bands") + depth
+    colors = BAND_NAMES.get(header.bands - header.opacity) if header.channel_pages == 1 else None
+    return (f"{colors}{'A' * header.opacity}" if colors else f"{header.bands} bands") + depth
 
 
 def _colors(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

@@ -1,6 +1,9 @@
 """Files of all formats, and of none: their pixels, or the reason why they are refused."""
 
 import io
+import struct
+import sys
+import types
 import zlib
 
 import imagecodecs
@@ -153,6 +156,62 @@ def test_colors_are_converted_to_srgb(kind):
     same = reader.decode_values(saved(COLORS, srgb, **lossless))
     np.testing.assert_array_equal(same.pixels, COLORS)
     assert same.metadata.profile == srgb
+
+
+def test_the_profile_of_a_jpeg_2000_file():
+    content = encoded("jpeg2k", COLORS)
+    colors = content.index(b"colr") - 4
+    length = int.from_bytes(content[colors : colors + 4], "big")
+    profile = swapped_profile()
+    box = (11 + len(profile)).to_bytes(4, "big") + b"colr\2\0\0" + profile
+    header = content.index(b"jp2h") - 4
+    size = int.from_bytes(content[header : header + 4], "big") + len(box) - length
+    whole = content[:header] + size.to_bytes(4, "big") + content[header + 4 : colors] + box + content[colors + length :]
+    image = reader.decode_values(whole)
+    assert np.abs(image.pixels.astype(int) - COLORS[..., [1, 0, 2]]).max() <= 2 and not image.metadata.profile
+
+
+def test_other_colors_of_a_jpeg_xl_file(monkeypatch):
+    headers = {  # cjxl's for sRGB, an ICC profile, and primaries by numbers
+        "ff0a4f40407121080201008c": True,
+        "ff0a4f40086f0d0312e60190": False,
+        "ff0a4f404242d227d1ef4904": False,
+    }
+    for header, is_srgb in headers.items():
+        assert codec_format.size_of(bytes.fromhex(header)) == (64, 64, 3, 8, 0, is_srgb)
+    content = encoded("jpegxl", COLORS)
+    assert codec_format.size_of(content).is_srgb and codec_format.size_of(encoded("jpegxl", COLORS[..., 0])).is_srgb
+    monkeypatch.setattr(codec_format.JpegXlHeader, "has_srgb", lambda self: False)
+    monkeypatch.setitem(sys.modules, "pillow_jxl.JpegXLImagePlugin", None)
+    with pytest.raises(MissingPackageError, match="a JPEG XL file of other colors than sRGB.* pillow-jxl-plugin"):
+        reader.check(content)
+    found = types.SimpleNamespace(info={"icc_profile": swapped_profile()})
+    plugin = types.SimpleNamespace(JXLImageFile=lambda file: found)
+    monkeypatch.setitem(sys.modules, "pillow_jxl.JpegXLImagePlugin", plugin)
+    assert np.abs(reader.decode(content).astype(int) - COLORS[..., [1, 0, 2]]).max() <= 2
+
+
+def test_a_jpeg_xl_file_of_several_boxes():
+    """As cjxl writes it from a JPEG: a few bytes of the header are in a box of their own."""
+    content = encoded("jpegxl", COLORS)
+    file = b"\0\0\0\x0cJXL \r\n\x87\n" + b"\0\0\0\x14ftypjxl \0\0\0\0jxl "
+    for number, part in ((0, content[:5]), (0x80000001, content[5:])):
+        file += struct.pack(">I4sI", 12 + len(part), b"jxlp", number) + part
+    np.testing.assert_array_equal(reader.decode(file), COLORS)
+
+
+ADAM7 = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
+
+
+@pytest.mark.parametrize("bands, color_type", [(1, 0), (3, 2), (4, 6)])
+def test_interlaced_16_bits_without_a_line_of_libpng(bands, color_type, capfd):
+    values = deep_values(bands, 9, 11)
+    parts = [values[top::down, left::right].astype(">u2") for top, left, down, right in ADAM7]
+    rows = b"".join(b"\0" + row.tobytes() for part in parts for row in part)
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 11, 9, 16, color_type, 0, 0, 1))
+    content = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    np.testing.assert_array_equal(reader.decode_values(content, bands).pixels, values)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_16_bits_keep_their_profile():

@@ -9,6 +9,7 @@ import tifffile
 from PIL import Image
 
 from cyclegan.images import reader, tiff_format
+from cyclegan.images.image import OTHER_TYPES
 from tests.images.samples import TIFFS, deep_values, tiff, tiff_of
 
 
@@ -87,9 +88,9 @@ def test_other_kinds_of_tiff_are_refused(options, text):
             function(tiff_of(deep_values(5), **options), 5)
 
 
-@pytest.mark.parametrize("dtype", tiff_format.OTHER_TYPES)
+@pytest.mark.parametrize("dtype", OTHER_TYPES)
 def test_values_of_other_types_need_a_range(dtype):
-    low = 0 if dtype == "uint32" else -100
+    low = 0 if dtype.startswith("uint") else -100
     values = np.random.default_rng(0).integers(low, 100, (12, 10, 3)).astype(dtype)
     for bands in (1, 2, 3, 5):
         expected = np.resize(values, (12, 10, bands))
@@ -309,3 +310,16 @@ def test_a_file_of_any_size_is_read_by_the_tiles_that_hold_the_rows(tmp_path, mo
     path.write_bytes(tiff_of(deep_values(3)))
     with reader.open_rows(path, 3, any_type=False) as image:
         assert image is None
+
+
+def test_a_chain_of_pages_that_returns_ends():
+    file = io.BytesIO()
+    with tifffile.TiffWriter(file) as tif:
+        for _ in range(3):
+            tif.write(np.zeros((4, 4), np.uint8), photometric="minisblack", metadata=None)
+    content = bytearray(file.getvalue())
+    first = struct.unpack_from("<I", content, 4)[0]
+    with tifffile.TiffFile(io.BytesIO(content)) as tif:
+        last = tif.pages[2].offset
+    struct.pack_into("<I", content, last + 2 + 12 * struct.unpack_from("<H", content, last)[0], first)
+    assert reader.check(bytes(content), 1).images == 3

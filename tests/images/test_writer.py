@@ -36,13 +36,21 @@ def test_lossless_formats_keep_every_bit(tmp_path, dtype, ending, channels, clea
 
 @pytest.mark.parametrize("channels", [2, 4, 5])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_only_tiff_holds_other_channels(tmp_path, channels, dtype):
+def test_other_channels(tmp_path, channels, dtype):
     pixels = noise((4, 6, channels), dtype)
-    formats.write(tmp_path / "a.tif", DecodedImage(pixels))
-    np.testing.assert_array_equal(reader.decode(tmp_path / "a.tif", channels, dtype), pixels)
-    with pytest.raises(UserError, match=f"{channels} channels don't fit into png: expected --format tiff"):
-        formats.write(tmp_path / "a.png", DecodedImage(pixels))
-    assert [path.name for path in tmp_path.iterdir()] == ["a.tif"]
+    for name in ("a.tif", "a.png") if channels < 5 else ("a.tif",):
+        formats.write(tmp_path / name, DecodedImage(pixels))
+        np.testing.assert_array_equal(reader.decode(tmp_path / name, channels, dtype), pixels)
+    for name in ("b.jpg",) if channels < 5 else ("b.jpg", "b.png"):
+        end = " or png" if channels < 5 else ""
+        text = f"^{channels} channels don't fit into {formats.format_of(name)}: expected --format tiff{end}$"
+        with pytest.raises(UserError, match=text):
+            formats.write(tmp_path / name, DecodedImage(pixels))
+    if channels < 5:  # a translation keeps the kind of the last channel
+        formats.write(tmp_path / "c.tif", reader.decode_values(tmp_path / "a.png", channels))
+        with tifffile.TiffFile(tmp_path / "c.tif") as tif:
+            kinds = tif.pages[0].photometric.name, tif.pages[0].extrasamples
+        assert kinds == ("RGB" if channels == 4 else "MINISBLACK", (tifffile.EXTRASAMPLE.UNASSALPHA,))
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.jpeg", "a.webp", "a.bmp", "a.gif"])

@@ -112,7 +112,7 @@ def test_one_film_fails_alone_with_its_name(model, tmp_path):
     report = translate([model], tmp_path / "in", tmp_path / "out")
     assert report.done == 1 and files(tmp_path / "out") == ["good.mp4"]
     assert [text.rpartition("/")[2] for text in report.failed] == [
-        "cut.mp4 (a damaged film: its header cannot be decoded)",
+        "cut.mp4 (a damaged FILM file: its header cannot be decoded)",
         "empty.mkv (an empty file)",
     ]
 
@@ -122,7 +122,7 @@ def test_requests_that_do_not_work(model, models, tmp_path):
     formats.write(tmp_path / "b.png", DecodedImage(images(16, 20, 3)))
     for source, target, text in (
         ("a.mp4", "c.png", "a.mp4 .a film becomes a film: expected a name that ends in .mp4"),
-        ("b.png", "c.mp4", "b.png .expected a film as original"),
+        ("b.png", "c.mp4", "b.png .expected a FILM file as original"),
     ):
         with pytest.raises(UserError, match=text):
             translate([model], tmp_path / source, tmp_path / target)

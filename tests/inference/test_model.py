@@ -191,7 +191,7 @@ def test_images_that_do_not_fit_are_refused(models, tmp_path):
 def test_pillow_images_of_other_channels_are_refused(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1], channels_x=5)
     model = Model(tmp_path / "run")
-    with pytest.raises(ValueError, match="a Pillow image: expected an array of 5 channels"):
+    with pytest.raises(ValueError, match="a Pillow image of mode RGB: expected 5 bands, or an array"):
         model.x2y(Image.new("RGB", (7, 5)))
     assert model.x2y(images(20, 24, 5)).shape == (20, 24, 2)
 

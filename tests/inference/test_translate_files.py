@@ -232,10 +232,26 @@ def test_a_target_within_the_source_is_not_translated(model, originals, tmp_path
 def test_too_many_channels_for_a_format_are_refused(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1], channels_y=5)
     formats.write(tmp_path / "in" / "a.png", DecodedImage(images(16, 16, 3)))
-    with pytest.raises(UserError, match=r"in/a\.png .5 channels don't fit into png; expected --format tiff"):
+    with pytest.raises(UserError, match=r"in/a\.png .5 channels don't fit into png: expected --format tiff"):
         cyclegan.translate(tmp_path / "run", tmp_path / "in", tmp_path / "out")
     assert cyclegan.translate(tmp_path / "run", tmp_path / "in", tmp_path / "out", format="tiff").done == 1
     assert reader.decode(tmp_path / "out" / "a.tif", 5).shape == (16, 16, 5)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.webp", "a.tif"])
+def test_four_channels_are_colors_and_opacity(tmp_path, strategies, monkeypatch, name):
+    make_run(tmp_path / "run", strategies[1], channels_x=4, channels_y=4)
+    pixels = images(4, 5, 4).repeat(4, axis=0).repeat(4, axis=1)
+    pixels[..., 3] |= 128
+    formats.write(tmp_path / "in.png", DecodedImage(pixels))
+    monkeypatch.setattr(Model, "translate", lambda self, direction, batch, progress: batch)
+    assert cyclegan.translate(tmp_path / "run", tmp_path / "in.png", tmp_path / name).done == 1
+    with Image.open(tmp_path / name) as image:  # as other programs see it
+        assert image.mode == "RGBA" and np.abs(np.asarray(image).astype(int) - pixels)[..., 3].max() == 0
+    found = reader.decode(tmp_path / name, 4)
+    assert np.abs(found.astype(int) - pixels).mean() < (20 if name == "a.webp" else 1e-9)
+    model = Model(tmp_path / "run")
+    assert model.x2y(tmp_path / name).mode == model.x2y(Image.fromarray(pixels)).mode == "RGBA"
 
 
 def test_impossible_requests_are_refused(model, tmp_path):

@@ -151,6 +151,18 @@ def test_images_of_8_bits_keep_their_pixels_without_data(tmp_path):
     assert (tifffile.imread(tmp_path / "c.tif")[:4] == 255).all()
 
 
+def test_nan_stays_nan_beside_another_value_without_data(tmp_path):
+    values = np.linspace(0, 900, 16 * 20, dtype=np.float32).reshape(16, 20)
+    values[:4], values[12:] = -9999, np.nan
+    tifffile.imwrite(tmp_path / "a.tif", values, extratags=[(42113, "s", 0, "-9999", True)])
+    model = SameImage(**both("0:1000"))
+    for name, size in (("b.tif", None), ("c.tif", (10, 8))):
+        translate(model, tmp_path / "a.tif", tmp_path / name, size=size)
+        found, few = tifffile.imread(tmp_path / name), 16 // (2 if size else 1) // 4
+        assert (found[:few] == -9999).all() and np.isnan(found[-few:]).all()
+        assert (found[few:-few] >= 0).all()
+
+
 def test_formats_that_cannot_hold_the_values_are_refused(folder):
     for text, format in (("0:4095", "jpeg"), ("-5:4095", "png"), ("0:1", "png")):
         with pytest.raises(UserError, match=f"don't fit into {format}; expected --format tiff"):
@@ -200,7 +212,9 @@ def test_a_file_that_cannot_be_read_or_written_fails_alone(folder, monkeypatch):
     three = translate(SameImage(3, **both("0:4095")), folder / "in", folder / "three", format=None)
     assert three.done == others
     [text] = three.failed
-    assert text.endswith("c.dcm (a DICOM copy has 1 channel, not 3: expected --format tiff or png)")
+    assert text.endswith("c.dcm (3 channels don't fit into dicom: expected --format tiff or png)")
+    with pytest.raises(UserError, match="c.dcm .DICOM: expected a flat image .* --value_range_x"):  # the first obstacle
+        translate(SameImage(3), folder / "in" / "c.dcm", folder / "out")
     with pytest.raises(UserError, match="c.dcm .--strip_metadata leaves the tags of DICOM files"):
         translate(SameImage(**both("0:4095")), folder / "in" / "c.dcm", folder / "out", strip_metadata=True)
     monkeypatch.setitem(sys.modules, "pydicom", None)

@@ -4,6 +4,7 @@ import sys
 import imagecodecs
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image, ImageCms, ImageDraw
 
 from cyclegan.inspection import report
@@ -173,3 +174,8 @@ def test_kinds_of_files_are_named(tmp_path):
     assert measured(tiff_of(deep_values(3)))["kind"] == "RGB 16 bit"
     assert measured(tiff_of(deep_values(5)), 5)["kind"] == "5 bands 16 bit"
     assert measured(imagecodecs.png_encode(deep_values(1).squeeze()))["kind"] == "L 16 bit"
+    assert measured(imagecodecs.png_encode(deep_values(4)))["kind"] == "RGBA 16 bit"
+    assert measured(tiff_of(deep_values(4), extrasamples=["unspecified"]), 4)["kind"] == "4 bands 16 bit"
+    pages = np.moveaxis(deep_values(4), 2, 0)  # the channels of a microscope
+    tifffile.imwrite(tmp_path / "b.tif", pages, imagej=True, metadata={"axes": "CYX"})
+    assert measured(tmp_path / "b.tif", 4)["kind"] == "4 bands 16 bit"
