@@ -38,6 +38,11 @@ def is_installed() -> bool:
     return program().startswith("cyclegan-")
 
 
+def install_command(package: str) -> str:
+    """Return the command that adds wandb, mlflow or torch, and keeps the versions of all other packages."""
+    return f"pip install 'cyclegan[{package}]'" if is_installed() else f"pip install -c requirements.txt {package}"
+
+
 def command(name: str) -> str:
     """Return how a user starts a program: "python train.py" or "cyclegan-train"."""
     return f"cyclegan-{name}" if is_installed() else FILES[name]

@@ -12,20 +12,17 @@ cmp -s requirements-test.txt "$venv/.installed-test" \
   || { pip -r requirements-test.txt && cp requirements-test.txt "$venv/.installed-test"; }
 
 # Optional packages; the tests that need a missing one are left out.
-optional() { # optional DISTRIBUTION ARGUMENTS...: install with these arguments of pip unless the distribution is there
+optional() { # optional DISTRIBUTION REQUIREMENTS...: install them unless the distribution is there
   "$venv/bin/python" -c "import importlib.metadata as m; m.version('$1')" 2>/dev/null \
-    || pip "${@:2}" >/dev/null 2>&1 || echo "No $1 here: tests that need it are left out"
+    || pip -c requirements.txt "${@:2}" >/dev/null 2>&1 || echo "No $1 here: tests that need it are left out"
 }
-# PyTorch without CUDA, whose builds with CUDA have 3 GB.
-optional torch --no-deps torch==2.13.0+cpu filelock==4.2.11 jinja2==3.1.6 networkx==3.6.1 sympy==1.14.0 mpmath==1.3.0
-optional pydicom --no-deps 'pydicom==2.4.4 ; python_version < "3.10"' 'pydicom==3.0.2 ; python_version >= "3.10"'
-optional av --no-deps 'av>=15.1'
-optional nibabel --no-deps 'nibabel==5.3.3 ; python_version < "3.10"' 'nibabel==5.4.2 ; python_version >= "3.10"'
-optional rasterio --no-deps 'rasterio>=1.4' affine cligj click-plugins attrs certifi click pyparsing
-# The trackers, in versions that fit the packages that are here.
-"$venv/bin/python" -m pip freeze --exclude-editable 2>/dev/null | grep -v ' @ ' >"$venv/.constraints"
-optional wandb -c "$venv/.constraints" 'wandb>=0.25'
-optional mlflow-skinny -c "$venv/.constraints" 'mlflow-skinny>=3.1'
+optional torch torch==2.13.0+cpu  # the build with CUDA has 3 GB
+optional pydicom 'pydicom==2.4.4 ; python_version < "3.10"' 'pydicom==3.0.2 ; python_version >= "3.10"'
+optional av 'av>=15.1'
+optional nibabel 'nibabel==5.3.3 ; python_version < "3.10"' 'nibabel==5.4.2 ; python_version >= "3.10"'
+optional rasterio 'rasterio>=1.4'
+optional wandb 'wandb>=0.25'
+optional mlflow-skinny 'mlflow-skinny>=3.1'
 
 "$venv/bin/ruff" format --check .
 "$venv/bin/ruff" check .

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "inference": {
         *("errors", "whole_file", "lazy_tensorflow", "config", "images", "distribution", "data", "networks", "run")
     },
-    "interop": {"errors"},
+    "interop": {"errors", "terminal"},
     "evaluation": {"errors", "config", "images", "data", "run", "inference", "interop"},
     "training": {
         *("errors", "lazy_tensorflow", "terminal", "config", "images", "distribution", "data", "networks", "methods"),

@@ -89,6 +89,8 @@ def test_the_readme_lists_the_commands_of_the_wheel(info):
 def test_dependencies_are_those_of_the_requirements_files(info):
     metadata = email.message_from_string(info("METADATA"))
     assert metadata["Version"] == cyclegan.__version__
+    assert f"\nversion: {cyclegan.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\n## {cyclegan.__version__}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert metadata["License"] == "Apache-2.0" and metadata["License-File"] == "LICENSE"
     found = {extra: set() for extra in (None, *metadata.get_all("Provides-Extra"))}
     for text in metadata.get_all("Requires-Dist"):

@@ -293,3 +293,8 @@ def test_a_second_ctrl_c_ends_the_process_in_the_middle_of_a_step(first):
         finally:
             killer.cancel()
             process.kill()
+
+
+def test_an_installed_command_names_the_extra(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/cyclegan-train"])
+    assert terminal.install_command("wandb") == "pip install 'cyclegan[wandb]'"

@@ -43,7 +43,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--checkpoint", metavar="NAME", help="such as epoch_0100 or best-x2y (default: the newest)")
     which.add_argument(
-        *("--all_checkpoints", "--all-checkpoints"),
+        "--all_checkpoints",
         action="store_true",
         help="score every checkpoint of the run, in one table with a line for each",
     )

@@ -12,22 +12,22 @@ files, and nothing in them is executed.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import logging
 import pathlib
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cyclegan import terminal
-from cyclegan.config import Config
-from cyclegan.config.command_line import ArgumentParser, parse_flags, parse_with_networks
+from cyclegan.config import Config, command_line
+from cyclegan.config.config import all_settings
 from cyclegan.errors import UserError
 from cyclegan.interop.torch_networks import TorchNetwork, combined_settings, read_networks
 
 logger = logging.getLogger("cyclegan.import_torch")
 
-DISCRIMINATOR_FILES = "--discriminators"
 MEANING = {
     "G": "G, the generator from X to Y",
     "F": "F, the generator from Y to X",
@@ -36,45 +36,38 @@ MEANING = {
 }
 
 
-def parse(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the files by the name of the network, and the flags of train.py."""
-    parser = ArgumentParser(
+def parse(argv: Sequence[str] | None) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the files by the name of the network, and the values of the given flags of train.py by name."""
+    parser = command_line.ArgumentParser(
+        usage="%(prog)s G_A [G_B] [--discriminators D_A [D_B]] [FLAG ...]",
         description="Make a run from networks that pytorch-CycleGAN-and-pix2pix, or the code of CUT, has trained.",
-        epilog="All flags of train.py may follow. --dataset and --image_size choose the images for further training.",
+        epilog="--dataset and --image_size choose the images for further training.",
+        argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("g_a", help="latest_net_G_A.pth, the generator from X to Y")
     parser.add_argument("g_b", nargs="?", help="latest_net_G_B.pth, the generator from Y to X (default: a new one)")
     parser.add_argument(
-        DISCRIMINATOR_FILES,
+        "--discriminators",
         nargs="+",
-        default=[],
         metavar=("D_A", "D_B"),
         help="latest_net_D_A.pth and latest_net_D_B.pth, the discriminators of Y and of X (default: new ones)",
     )
-    if alone := {"-h", "--help", "--version"}.intersection(argv):
-        parser.parse_args([min(alone)])
-    first_flag = next((index for index, part in enumerate(argv) if part.startswith("-")), len(argv))
-    own, flags = list(argv[:first_flag]), list(argv[first_flag:])
-    if DISCRIMINATOR_FILES in flags:
-        start = flags.index(DISCRIMINATOR_FILES)
-        end = next((i for i in range(start + 1, len(flags)) if flags[i].startswith("-")), len(flags))
-        own += flags[start:end]
-        del flags[start:end]
-    given = parser.parse_args(own)
-    if len(given.discriminators) > 2:
-        parser.error(f"{DISCRIMINATOR_FILES}: expected at most 2 files")
-    d_a, d_b = (*given.discriminators, None, None)[:2]
-    files = {"G": given.g_a, "F": given.g_b, "D_Y": d_a, "D_X": d_b}
-    return {name: path for name, path in files.items() if path}, flags
+    command_line.add_flags(parser, all_settings())
+    given = vars(parser.parse_args(argv))
+    discriminators = given.pop("discriminators", [])
+    if len(discriminators) > 2:
+        parser.error("--discriminators: expected at most 2 files")
+    generators = [given.pop(name) for name in ("g_a", "g_b") if given.get(name)]
+    return {**dict(zip("GF", generators)), **dict(zip(("D_Y", "D_X"), discriminators))}, given
 
 
-def configure(flags: Sequence[str], networks: Mapping[str, TorchNetwork]) -> Config:
+def configure(flags: Mapping[str, Any], networks: Mapping[str, TorchNetwork]) -> Config:
     """Return the configuration of the run from the settings of the networks and the flags.
 
     Raises:
         UserError: A flag contradicts the networks, or asks for a run that can't be made.
     """
-    config = parse_with_networks(flags, combined_settings(networks))
+    config = command_line.configure(flags, combined_settings(networks))
     names = networks_of(config)
     if unused := [network.path for name, network in networks.items() if name not in names]:
         raise UserError(
@@ -135,8 +128,7 @@ def main(argv: Sequence[str] | None = None) -> pathlib.Path:
     Raises:
         UserError: A file, a flag or the folder can't be used; no run is left then.
     """
-    files, flags = parse(sys.argv[1:] if argv is None else argv)
-    parse_flags(flags)  # wrong flags are refused before the files are read
+    files, flags = parse(argv)
     networks = read_networks(files)
     for network in networks.values():
         logger.info("%s is %s", network.path, network.layout)

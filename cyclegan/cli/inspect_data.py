@@ -58,7 +58,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--strict", action="store_true", default=False, help="exit with code 1 if anything was found")
     for name in FLAGS:
         command_line.add_flag(parser, all_settings()[name])
-    return parser.parse_args(command_line.protect_ranges(argv))
+    return parser.parse_args(argv)
 
 
 program = functools.partial(terminal.run, main, "stopped; there is no result")

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cyclegan import terminal
-from cyclegan.config import Config, serialization
-from cyclegan.config.command_line import parse_args, parse_flags, parse_with_networks, settings_below
+from cyclegan.config import Config, command_line, serialization
 from cyclegan.run.trackers import check_packages
 
 if TYPE_CHECKING:
@@ -63,10 +62,10 @@ def configure(argv: Sequence[str] | None) -> tuple[Config, Mapping[str, TorchNet
     Raises:
         UserError: A value cannot work, or flags contradict the networks of --init_from, or these cannot be read.
     """
-    typed = parse_flags(argv)
-    given = {**settings_below(typed), **typed}
+    typed = command_line.parse_flags(argv)
+    given = {**command_line.settings_below(typed), **typed}
     if not given.get("init_from"):
-        return parse_args(argv), {}
+        return command_line.configure(typed), {}
     from cyclegan.cli.import_torch import networks_of
     from cyclegan.interop.torch_networks import combined_settings, find_files, read_networks
     from cyclegan.run.run_directory import saved_checkpoints, split_checkpoint
@@ -85,7 +84,7 @@ def configure(argv: Sequence[str] | None) -> tuple[Config, Mapping[str, TorchNet
     else:
         weights = read_networks(find_files(given["init_from"]))
         settings, names = combined_settings(weights), list(weights)
-    config = parse_with_networks(argv, settings)
+    config = command_line.configure(typed, settings)
     needed = networks_of(config)
     if "discriminator_warmup" not in typed and resumes:
         config = config.replace(discriminator_warmup=saved.optimization.discriminator_warmup)

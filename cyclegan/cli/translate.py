@@ -18,7 +18,7 @@ from typing import Any
 from cyclegan import terminal
 from cyclegan.cli import check_run, describe_path
 from cyclegan.config import serialization
-from cyclegan.config.command_line import ArgumentParser, count, protect_ranges, size
+from cyclegan.config.command_line import ArgumentParser, count, size
 from cyclegan.errors import UserError, counted, printable
 from cyclegan.images import formats
 from cyclegan.inference.conversions import MIN_TILE, TILE, check_tile
@@ -149,7 +149,7 @@ def _parse(argv: Sequence[str] | None) -> dict[str, Any]:
         default="float32",
         help="of the computation, whatever the training had; others are faster on some devices (default: %(default)s)",
     )
-    arguments = vars(parser.parse_intermixed_args(protect_ranges(argv)))
+    arguments = vars(parser.parse_args(argv))
     if len(arguments["paths"]) < 3:
         given = " and ".join(f"{path} ({describe_path(path)})" for path in arguments["paths"]) or "nothing"
         parser.error(f"received {printable(given)}, expected RUN INPUT OUTPUT: a run, images, and a folder to write to")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import os
 import re
 import sys
@@ -46,30 +47,73 @@ PRESETS: dict[str, dict[str, Any]] = {
         "output_dir": os.path.join("runs", "demo"),
     },
 }
+# Flags of pytorch-CycleGAN-and-pix2pix and CUT, and what replaces them here; docs/method.md tells the differences.
+REFERENCE_FLAGS = {
+    **{"dataroot": "--dataset", "name": "--output_dir", "checkpoints_dir": "--output_dir"},
+    **{"gpu_ids": "CUDA_VISIBLE_DEVICES=0,1 before the command", "model": "--objective", "CUT_mode": "--objective"},
+    **{"netG": "--generator", "netD": "--discriminator", "n_layers_D": "--discriminator_layers"},
+    **{"input_nc": "--channels_x", "output_nc": "--channels_y", "ngf": "--filters", "ndf": "--filters"},
+    **{"init_type": "--init", "no_dropout": "the default", "no_antialias": "the default"},
+    **{"crop_size": "--image_size", "gan_mode": "--adversarial", "lambda_A": "--lambda_cycle"},
+    **{"lambda_B": "--lambda_cycle", "beta1": "--beta_1", "lr_policy": "--lr_schedule"},
+    "n_epochs": "--epochs, which includes the decay",
+    "n_epochs_decay": "--decay_from, the epochs before the decay",
+    **{"continue_train": "the same command again", "epoch_count": "the same command again"},
+    **{"save_epoch_freq": "--checkpoint_every", "save_latest_freq": "--checkpoint_minutes"},
+    **{"print_freq": "--log_every", "display_freq": "--plot_every", "epoch": "--checkpoint"},
+    **dict.fromkeys(("serial_batches", "num_threads", "dataset_mode", "display_id"), "not needed"),
+    "direction": "both directions are trained",
+}
 WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
 NEGATIVE_RANGE = re.compile(r"-[\d.].*[:e]")  # LO:HI with a negative LO; also -1e9
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """A parser with the flag --version, whose errors are one line with the flag that an unknown one may mean."""
+    """A parser with the flag --version, which takes `-` and `_` in flags, and reports all wrong ones in one line."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)
         self.add_argument("--version", action="version", version=f"%(prog)s {cyclegan.__version__}")
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments, by default those of this process.
+
+        Raises:
+            SystemExit: A flag is unknown or has a wrong type (code 2), or --help or --version was given (code 0).
+        """
+        argv = sys.argv[1:] if args is None else args
+        given, unknown = self.parse_known_intermixed_args([_normalized(text) for text in argv], namespace)
+        wrong = [self._explain(text) for text, before in zip(unknown, ["", *unknown]) if not _is_value(text, before)]
+        if wrong:
+            self.error(f"unknown arguments: {', '.join(wrong)}")
+        return given
+
+    def _explain(self, text: str) -> str:
+        """Return an unknown argument with the flag that it may mean."""
+        flag, flags = text.split("=")[0].strip(), self._option_string_actions
+        if not flag.startswith("-"):
+            return f"{text} (do you mean --dataset {text}?)" if "--dataset" in flags else text
+        if meant := REFERENCE_FLAGS.get(flag[2:]):
+            is_here = not meant.startswith("--") or meant.replace(",", "").split()[0] in flags
+            return f"{flag} (here: {meant})" if is_here else flag
+        similar = difflib.get_close_matches(flag, flags, 1)
+        return f"{flag} (do you mean {similar[0]}?)" if similar else flag
+
     def error(self, message: str) -> NoReturn:
         """Print a message about the command line, and exit with code 2."""
-        hint = ""
-        if unknown := re.match(r"unrecognized arguments: (--[\w-]+)", message):
-            flags = [flag for action in self._actions for flag in action.option_strings]
-            similar = difflib.get_close_matches(unknown[1], flags, 1)
-            hint = f"do you mean {similar[0]}? " if similar else ""
-        self.exit(2, f"{self.prog}: {message} ({hint}--help lists the flags)\n")
+        self.exit(2, f"{self.prog}: {message}; --help lists the flags\n")
 
 
-def protect_ranges(argv: Optional[Sequence[str]]) -> list[str]:
-    """Put a space before negative ranges, which argparse would take for flags; `None`: arguments of this process."""
-    return [f" {text}" if NEGATIVE_RANGE.match(text) else text for text in (sys.argv[1:] if argv is None else argv)]
+def _normalized(text: str) -> str:
+    """Return an argument with `_` in its flag, and a space before a negative range, which argparse takes for a flag."""
+    if NEGATIVE_RANGE.match(text):
+        return f" {text}"
+    return re.sub(r"^--[\w-]+", lambda flag: f"--{flag[0][2:].replace('-', '_')}", text)
+
+
+def _is_value(text: str, before: str) -> bool:
+    """Return whether an unknown argument is the value of the unknown flag before it."""
+    return before.startswith("-") and "=" not in before and not text.startswith("--")
 
 
 def size(text: str) -> tuple[int, int]:
@@ -87,78 +131,72 @@ def count(text: str) -> int:
     return int(text)
 
 
-def parse_args(argv: Optional[Sequence[str]] = None, **overrides: Any) -> Config:
-    """Return the configuration that a command line of training asks for.
+def parse_args(argv: Optional[Sequence[str]] = None) -> Config:
+    """Return the configuration that a command line of training asks for, see `parse_flags` and `configure`."""
+    return configure(parse_flags(argv))
+
+
+def parse_flags(argv: Optional[Sequence[str]] = None) -> dict[str, Any]:
+    """Return the values of the given flags of training by name, among them `config`.
+
+    Args:
+        argv: Arguments; `None` means `sys.argv[1:]`. Flags may be written with `-` or `_`.
+
+    Raises:
+        SystemExit: A flag is unknown or has a wrong type (code 2), or --help was given (code 0).
+    """
+    parser = ArgumentParser(argument_default=argparse.SUPPRESS, add_help=False)
+    parser.add_argument("-h", "--help", action="store_true")
+    add_flags(parser, all_settings())
+    given = vars(parser.parse_args(argv))
+    if given.pop("help", False):
+        _print_help(settings_of(section_classes({**settings_below(given), **given})))
+        sys.exit(0)
+    return given
+
+
+def _print_help(settings: Mapping[str, Setting]) -> None:
+    """Print the help of these settings."""
+    parser = ArgumentParser(
+        usage="%(prog)s [FLAG ...]",
+        description="Train a CycleGAN between two unpaired sets of images, on every GPU there is.",
+        epilog="The same command again resumes the run."
+        f" CUDA_VISIBLE_DEVICES=0,1,2 {terminal.command('train')} uses three GPUs."
+        " Other objectives, networks and schedules have flags of their own: add --help to their flag.",
+    )
+    add_flags(parser, settings)
+    parser.print_help()
+
+
+def configure(given: Mapping[str, Any], networks: Optional[Mapping[str, tuple[Any, str]]] = None) -> Config:
+    """Return the configuration that the given flags of training ask for.
 
     Flags win over the file given by --config, which wins over --preset, which wins over the defaults. A default that
     follows from another setting follows from its winning value, even if the file has another default. Settings of the
     file or the preset that belong to components which the flags replace are left out.
 
     Args:
-        argv: Arguments; `None` means `sys.argv[1:]`. Flags may be written with `-` or `_`.
-        overrides: Settings that win over all flags.
+        given: Values of the flags by name, from `parse_flags`.
+        networks: Settings of networks that exist by name, as (value, path that has it). They win over the preset and
+            the file.
 
     Raises:
-        UserError: A value cannot work, or belongs to a component that is not chosen.
-        SystemExit: A flag is unknown or has a wrong type (code 2), or --help was given (code 0).
+        UserError: A value cannot work, belongs to a component that is not chosen, or contradicts the networks.
     """
-    given = {**parse_flags(argv), **overrides}
-    below = settings_below(given)
-    given.pop("config", None)
-    available = settings_of(section_classes({**below, **given}))
-    return Config.from_settings(**{**{name: below[name] for name in below if name in available}, **given})
-
-
-def parse_flags(argv: Optional[Sequence[str]]) -> dict[str, Any]:
-    """Return the values of the given flags by name, among them `config`; see `parse_args` for argument and errors."""
-    argv = [
-        re.sub(r"^--[\w-]+", lambda flag: f"--{flag[0][2:].replace('-', '_')}", text) for text in protect_ranges(argv)
-    ]
-    given = vars(_make_parser(all_settings()).parse_args(argv))
-    if given.pop("help", False):
-        _make_parser(settings_of(section_classes({**settings_below(given), **given}))).print_help()
-        sys.exit(0)
-    return given
-
-
-def _make_parser(settings: Mapping[str, Setting]) -> ArgumentParser:
-    """Return a parser of the flags of these settings."""
-    parser = ArgumentParser(
-        description="Train a CycleGAN between two unpaired sets of images, on every GPU there is.",
-        epilog="The same command again resumes the run."
-        f" CUDA_VISIBLE_DEVICES=0,1,2 {terminal.command('train')} uses three GPUs."
-        " Other objectives, networks and schedules have flags of their own: add --help to their flag.",
-        argument_default=argparse.SUPPRESS,
-        add_help=False,
-    )
-    parser.add_argument("-h", "--help", action="store_true", help="show the flags of the chosen components, and exit")
-    parser.add_argument("--config", metavar="FILE", help="use the settings in config.json of a saved run; flags win")
-    groups = {section: parser.add_argument_group(section) for section in SECTIONS}
-    for setting in settings.values():
-        add_flag(groups[setting.section], setting)
-    return parser
-
-
-def parse_with_networks(argv: Optional[Sequence[str]], networks: Mapping[str, tuple[Any, str]]) -> Config:
-    """Return the configuration of a command line with the settings of networks that exist.
-
-    Args:
-        argv: Arguments as for `parse_args`, which raises the other errors.
-        networks: Settings by name, as (value, path that has it). They win over the preset and the file.
-
-    Raises:
-        UserError: Flags contradict the networks; the text names them.
-    """
-    typed = parse_flags(argv)
-    fixed = {name: each for name, each in networks.items() if not (name in WITHOUT_WEIGHTS and name in typed)}
+    fixed = {name: each for name, each in (networks or {}).items() if not (name in WITHOUT_WEIGHTS and name in given)}
     wrong = [
-        f"--{name} {typed[name]}: expected {value}, as {path} has"
+        f"--{name} {given[name]}: expected {value}, as {path} has"
         for name, (value, path) in sorted(fixed.items())
-        if typed.get(name, "auto") not in (value, "auto")
+        if given.get(name, "auto") not in (value, "auto")
     ]
     if wrong:
         raise UserError(f"{'; '.join(wrong)}: drop the flag{'s'[: len(wrong) > 1]}")
-    return parse_args(argv, **{name: value for name, (value, _) in fixed.items()})
+    given = {**given, **{name: value for name, (value, _) in fixed.items()}}
+    below = settings_below(given)
+    available = settings_of(section_classes({**below, **given}))
+    settings = {**{name: below[name] for name in below if name in available}, **given}
+    settings.pop("config", None)
+    return Config.from_settings(**settings)
 
 
 def settings_below(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,6 +210,14 @@ def settings_below(given: Mapping[str, Any]) -> dict[str, Any]:
     if {**settings, **given}.get("dataset") != PRESETS.get(given.get("preset", ""), {}).get("dataset"):
         settings.pop("output_dir", None)  # the preset's folder is for the preset's dataset
     return settings
+
+
+def add_flags(parser: argparse.ArgumentParser, settings: Mapping[str, Setting]) -> None:
+    """Add --config and the flags of settings to a parser, in a group for each section."""
+    parser.add_argument("--config", metavar="FILE", help="use the settings in config.json of a saved run; flags win")
+    groups = {section: parser.add_argument_group(section) for section in SECTIONS}
+    for setting in settings.values():
+        add_flag(groups[setting.section], setting)
 
 
 def add_flag(group: Any, setting: Setting) -> None:
@@ -189,6 +235,7 @@ def add_flag(group: Any, setting: Setting) -> None:
     group.add_argument(f"--{field.name}", **argument)
 
 
+@functools.cache
 def _help(setting: Setting) -> str:
     """Return the help of a flag, with the summaries of its components, and its default unless the text has it."""
     name, default = setting.field.name, setting.field.default
@@ -196,7 +243,17 @@ def _help(setting: Setting) -> str:
     summaries: dict[str, list[str]] = {}
     for pattern, component in components(name).items():
         summaries.setdefault((component.__doc__ or "").split("\n")[0].rstrip("."), []).append(pattern)
+    if name == "preset":
+        defaults = Config.from_settings().settings()
+        for preset, settings in PRESETS.items():
+            changed = {name: value for name, value in settings.items() if value != defaults.get(name)}
+            text += f"; {preset}: {flags_of(changed)}"
     if summaries:
         text += ". " + "; ".join(f"{', '.join(patterns)}: {summary}" for summary, patterns in summaries.items())
     has_default = default is not None and default is not False and default != ""
     return f"{text} (default: {default})" if has_default and "(default: " not in text else text
+
+
+def flags_of(settings: Mapping[str, Any]) -> str:
+    """Return settings as flags, such as "--filters 64 --antialias"."""
+    return " ".join(f"--{name}" if value is True else f"--{name} {value}" for name, value in settings.items())

@@ -102,6 +102,11 @@ class AdversarialPair(NamedTuple):
     generator: str
     domain: str
 
+    @property
+    def source(self) -> str:
+        """The domain that the generator translates from."""
+        return "X" if self.domain == "Y" else "Y"
+
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig(Section):
@@ -109,12 +114,14 @@ class ObjectiveConfig(Section):
 
     Attributes:
         directions: Directions of the generators; see `DIRECTIONS`.
+        adversarial_weight: Weight of the generators' adversarial losses.
         compares_features: Whether the objective compares features of images and translations in a ResNet generator.
         compares_images: Whether the first of these features are the images themselves.
         penalizes_gradients: Whether the adversarial loss contains gradients of the discriminators.
     """
 
     directions: ClassVar[tuple[str, ...]]
+    adversarial_weight: ClassVar[float] = 1.0
     compares_features: ClassVar[bool] = False
     compares_images: ClassVar[bool] = True
     penalizes_gradients: ClassVar[bool] = False
@@ -269,7 +276,7 @@ class PerformanceConfig(Section):
 
     @property
     def profile_steps(self) -> Optional[tuple[int, int]]:
-        """(START, END) of `profile`; `None` if there is none, or it makes no sense."""
+        """(START, END) of `profile`; `None` without a profile, or if START is not below END."""
         numbers = PROFILE.fullmatch(self.profile or "")
         start, end = map(int, numbers.groups()) if numbers else (0, 0)
         return (start, end) if start < end else None
@@ -323,10 +330,10 @@ class RunConfig(Section):
     log_every: int = flag(100, FREE, least=1)
     """training steps between logged losses within an epoch"""
     wandb: Optional[str] = flag(None, FREE, metavar="PROJECT")
-    """project, or ENTITY/PROJECT, of Weights & Biases that also gets metrics, sample images and settings; needs: pip
-    install wandb (default: none)"""
+    """project, or ENTITY/PROJECT, of Weights & Biases that also gets metrics, sample images and settings; needs the
+    package wandb (default: none)"""
     mlflow: Optional[str] = flag(None, FREE, metavar="URI")
-    """MLflow server or store that also gets metrics, sample images and settings; needs: pip install mlflow, or
+    """MLflow server or store that also gets metrics, sample images and settings; needs the package mlflow, or
     mlflow-skinny for a server (default: none)"""
     keep: int = flag(3, FREE, least=1)
     """number of checkpoints to keep, the newest ones"""

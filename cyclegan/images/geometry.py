@@ -50,7 +50,7 @@ def resize(image: np.ndarray, size: tuple[int, int], is_mask: bool = False) -> n
 
 
 def resized_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, training: bool) -> np.ndarray:
-    """Return the heights and widths to which images of the heights and widths `sizes` are resized: both int [N, 2].
+    """Return the sizes to which images of these sizes are resized, both as (height, width), int [N, 2].
 
     Crops come afterwards; `resize_and_crop` crops training images only. The sides of the networks' input must be
     divisible by `multiple`.

@@ -254,7 +254,7 @@ def has_margins(reach: int, tile: int) -> bool:
 
 
 def make_spans(length: int, tile: int, multiple: int, reach: int) -> list[Span]:
-    """Divide a side, a multiple of `multiple`, into spans of at most `tile` pixels that start at such multiples.
+    """Divide a side into spans of at most `tile` pixels, which start at multiples of `multiple`, as the side is.
 
     Each tile has margins of `reach` pixels that are left out of the result, so that the rest is exact. If the reach is
     too large for that, as with U-Nets, the margins are a quarter of a tile, and neighboring tiles fade into each other.

@@ -155,7 +155,7 @@ def of_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndar
 
 
 def equal_groups(keys: np.ndarray) -> list[list[int]]:
-    """Group the indices of equal keys, by first index; leave out keys that occur once."""
+    """Return the indices of each key that occurs more than once, in the order of their first indices."""
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     groups: dict[int, list[int]] = {}
     for index in np.flatnonzero(counts[inverse] > 1).tolist():

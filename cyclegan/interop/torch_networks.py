@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cyclegan.errors import UserError
+from cyclegan.terminal import install_command
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 SAFE_VERSION = (2, 6)  # older versions can execute code of a file in spite of weights_only=True (CVE-2025-32434)
-INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+INSTALL = f"{install_command('torch')} --index-url https://download.pytorch.org/whl/cpu"
 STATE_DICT = "expected a network's state_dict() that torch.save wrote"
 UNETS = {8: "unet_256", 7: "unet_128"}  # by the number of halvings
 REFERENCE_DROPOUT = 0.5  # the only rate of the reference

@@ -13,7 +13,7 @@ from cyclegan.config.fields import WARN, flag
 from cyclegan.config.sections import ObjectiveConfig
 from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
-from cyclegan.methods.objective import CHANGES, ERRORS, NO_MASKS, Generated, Masks, Objective, PairedSettings
+from cyclegan.methods.objective import Generated, Inputs, Objective, PairedSettings
 from cyclegan.methods.randomness import FLIP, PATCHES, Noise, StepRandomness
 
 if TYPE_CHECKING:
@@ -54,15 +54,12 @@ class CUTObjective(Objective):
     At random positions, the features of a translation should resemble the features of the original at the same position
     rather than at the other positions. G itself computes the features. The same holds for G(y), which replaces the
     identity loss.
-
-    Attributes:
-        encoder_products: Passes that only compute features, in forward passes: a backward pass counts as two.
     """
 
     Settings: ClassVar[type[ObjectiveConfig]] = CUTSettings
-    test_names: tuple[str, ...] = (ERRORS[3], CHANGES[0], CHANGES[2])
+    outputs: ClassVar[tuple[str, ...]] = ("G(X)", "G(Y)")
     generator_passes = 2
-    encoder_products: ClassVar[int] = 6  # for G(x) and G(y), forward and backward
+    encoder_products = 6  # for G(x) and G(y), forward and backward
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -70,32 +67,25 @@ class CUTObjective(Objective):
         return ("nce", "nce_identity", *(["src"] if self.settings.lambda_src > 0 else []))
 
     def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
-        """Return random positions in each feature map, int64 [N, P]."""
+        """Return random positions in each feature map, int64 [N, P], besides the other random numbers."""
         from cyclegan.networks.features import feature_sizes
 
         areas = enumerate((h * w for h, w in feature_sizes(networks.generators["G"], *size)), PATCHES)
-        return {purpose: random.subsets(purpose, area, PATCH_COUNT) for purpose, area in areas}
+        positions = {purpose: random.subsets(purpose, area, PATCH_COUNT) for purpose, area in areas}
+        return {**super().make_noise(random, networks, size), **positions}
 
-    def generate(
-        self,
-        networks: NetworkSet,
-        x: tf.Tensor,
-        y: tf.Tensor,
-        noise: Noise | None = None,
-        progress: tf.Tensor | float = 1.0,
-        masks: Masks = NO_MASKS,
-    ) -> Generated:
+    def generate(self, networks: NetworkSet, given: Inputs) -> Generated:
         """Translate images of both domains to Y; return the translations of X, and the losses of their features."""
-        G, training, positions = networks.generators["G"], noise is not None, random_positions(noise)
-        (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
-        fake_y, same_y = losses.compose(masks[0], fake_y, x), losses.compose(masks[1], same_y, y)
+        G, training, positions = networks.generators["G"], given.training, random_positions(given.noise)
+        (*of_x, fake_y), (*of_y, same_y) = networks.compute_features(G, [given.x, given.y], training, to_output=True)
+        fake_y, same_y = given.compose_x(fake_y), given.compose_y(same_y)
         of_fake, of_same = networks.compute_features(G, [fake_y, same_y], training)
         of_fake, of_x, of_same, of_y = (
             embed(networks.heads["G"], each, positions) for each in (of_fake, of_x, of_same, of_y)
         )
         settings, loss = self.settings, losses.patch_nce
         if settings.nce == "hdce":
-            loss = functools.partial(losses.hard_nce, gamma=GAMMAS[0] + (GAMMAS[1] - GAMMAS[0]) * progress)
+            loss = functools.partial(losses.hard_nce, gamma=GAMMAS[0] + (GAMMAS[1] - GAMMAS[0]) * given.progress)
         parts = {
             "loss_G/nce": 0.5 * settings.lambda_nce * mean_over_maps(loss, of_fake, of_x),
             "loss_G/nce_identity": 0.5 * settings.lambda_nce * mean_over_maps(loss, of_same, of_y),
@@ -103,15 +93,7 @@ class CUTObjective(Objective):
         if settings.lambda_src > 0:
             divergence = mean_over_maps(losses.relation_divergence, of_fake, of_x)
             parts["loss_G/src"] = settings.lambda_src * divergence
-        return Generated((y,), (fake_y,), parts, dict(zip(self.test_names, ((y, same_y), (x, fake_y), (x, fake_y)))))
-
-    def flops(self, networks: NetworkSet, height: int, width: int) -> float:
-        """Return the operations of `Objective.flops` and of the passes that compute features of translations only."""
-        from cyclegan.networks import features
-
-        G = networks.generators["G"]
-        encoder = features.count_macs(G, height, width, last=features.feature_layers(G)[-1])
-        return super().flops(networks, height, width) + 2.0 * self.encoder_products * encoder
+        return Generated({"G(X)": fake_y, "G(Y)": same_y}, parts)
 
 
 def embed(
@@ -146,36 +128,28 @@ class FastCUTObjective(CUTObjective):
     encoder_products = 4  # for G(x), forward and backward, and for x, forward only
 
     def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
-        """Return random positions, and whether to mirror each image, bool [N]."""
+        """Return whether to mirror each image, bool [N], besides the other random numbers."""
         flip = random.shard(random.uniform(FLIP, 1)[:, 0] < 0.5)
         return {**super().make_noise(random, networks, size), FLIP: flip}
 
-    def generate(
-        self,
-        networks: NetworkSet,
-        x: tf.Tensor,
-        y: tf.Tensor,
-        noise: Noise | None = None,
-        progress: tf.Tensor | float = 1.0,
-        masks: Masks = NO_MASKS,
-    ) -> Generated:
+    def generate(self, networks: NetworkSet, given: Inputs) -> Generated:
         """Mirror some of the images in training; return the translations and the contrastive loss."""
-        G, training, positions = networks.generators["G"], noise is not None, random_positions(noise)
-        given, of_given, of_queries, same_y = x, masks[0], positions, y
-        (keys,) = networks.compute_features(G, [x], training)
-        if noise is None or positions is None:
-            same_y = losses.compose(masks[1], networks.apply(G, y, training), y)
+        G, training, positions = networks.generators["G"], given.training, random_positions(given.noise)
+        (keys,) = networks.compute_features(G, [given.x], training)
+        of_queries, same_y = positions, given.y
+        if given.noise is None or positions is None:
+            same_y = given.compose_y(networks.apply(G, given.y, training))
         else:
-            flip = noise[FLIP][:, None, None, None]
-            given = tf.where(flip, tf.reverse(x, axis=[2]), x)
-            of_given = of_given if of_given is None else tf.where(flip, tf.reverse(of_given, axis=[2]), of_given)
-            of_queries = _mirror(positions, [each.shape[2] for each in keys], noise[FLIP])
-        fake_y = losses.compose(of_given, networks.apply(G, given, training), given)
+            flip = given.noise[FLIP]
+            x, mask = (each if each is None else _mirror_images(each, flip) for each in (given.x, given.masks[0]))
+            given = given._replace(x=x, masks=(mask, given.masks[1]))
+            of_queries = _mirror(positions, [each.shape[2] for each in keys], flip)
+        fake_y = given.compose_x(networks.apply(G, given.x, training))
         (queries,) = networks.compute_features(G, [fake_y], training)
         heads = networks.heads["G"]
         pair = embed(heads, queries, of_queries), embed(heads, keys, positions)
         parts = {"loss_G/nce": FASTCUT_WEIGHT * mean_over_maps(losses.patch_nce, *pair)}
-        return Generated((y,), (fake_y,), parts, dict(zip(self.test_names, ((y, same_y), (x, fake_y), (x, fake_y)))))
+        return Generated({"G(X)": fake_y, "G(Y)": same_y}, parts)
 
 
 def _evenly_spaced(features: tf.Tensor) -> tf.Tensor:
@@ -189,6 +163,11 @@ def _gather(features: Sequence[tf.Tensor], positions: Sequence[tf.Tensor]) -> li
     """Return the values of feature maps [N, h, w, C] at positions [N, P], float32 [N, P, C] each."""
     rows = (tf.reshape(each, [each.shape[0], -1, each.shape[-1]]) for each in features)
     return [tf.cast(tf.gather(each, chosen, batch_dims=1), tf.float32) for each, chosen in zip(rows, positions)]
+
+
+def _mirror_images(images: tf.Tensor, flip: tf.Tensor) -> tf.Tensor:
+    """Mirror the images or masks [N, H, W, C] of the samples in `flip` [N]."""
+    return tf.where(flip[:, None, None, None], tf.reverse(images, axis=[2]), images)
 
 
 def _mirror(positions: Sequence[tf.Tensor], widths: Sequence[int], flip: tf.Tensor) -> list[tf.Tensor]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from cyclegan.config.fields import WARN, flag
 from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
-from cyclegan.methods.objective import CHANGES, ERRORS, NO_MASKS, Generated, Masks, Objective, PairedSettings
-from cyclegan.methods.randomness import Noise
+from cyclegan.methods.objective import Generated, Inputs, Objective, PairedSettings
 
 if TYPE_CHECKING:
     from cyclegan.networks.network_set import NetworkSet
@@ -47,44 +46,26 @@ class CycleGANObjective(Objective):
         return ("cycle", "ssim", "identity") if self.settings.lambda_ssim > 0 else ("cycle", "identity")
 
     @property
-    def test_names(self) -> tuple[str, ...]:
-        """Names of the errors, and of the comparisons that need the same number of channels."""
-        return (*ERRORS, *CHANGES) if self.same_channels else ERRORS[:2]
-
-    @property
     def generator_passes(self) -> int:
         """Batches that each generator translates: real images, fakes, and real images of its own target domain."""
         return 3 if self.settings.lambda_identity > 0 else 2
 
-    def generate(
-        self,
-        networks: NetworkSet,
-        x: tf.Tensor,
-        y: tf.Tensor,
-        noise: Noise | None = None,
-        progress: tf.Tensor | float = 1.0,
-        masks: Masks = NO_MASKS,
-    ) -> Generated:
-        """Translate there and back, and to the own domain; return the cycle, structural and identity losses."""
-        G, F, training = networks.generators["G"], networks.generators["F"], noise is not None
+    def generate(self, networks: NetworkSet, given: Inputs) -> Generated:
+        """Translate to the other domain and back, and to the own domain; return the losses of cycles and identities."""
+        G, F, (x, y, *_), training = networks.generators["G"], networks.generators["F"], given, given.training
         if self.settings.lambda_identity > 0 or (self.same_channels and not training):
             fake_y, same_y = networks.apply_to_two(G, x, y, training)
             fake_x, same_x = networks.apply_to_two(F, y, x, training)
         else:
             fake_y, fake_x = networks.apply(G, x, training), networks.apply(F, y, training)
             same_x, same_y = x, y
-        of_x, of_y = masks
-        fake_y, same_x = (losses.compose(of_x, output, x) for output in (fake_y, same_x))
-        fake_x, same_y = (losses.compose(of_y, output, y) for output in (fake_x, same_y))
-        cycle_x, cycle_y = networks.apply(F, fake_y, training), networks.apply(G, fake_x, training)
-        cycle_x, cycle_y = losses.compose(of_x, cycle_x, x), losses.compose(of_y, cycle_y, y)
-        parts = {
-            **self._losses("loss_G", y, cycle_y, same_y),
-            **self._losses("loss_F", x, cycle_x, same_x),
-        }
-        others = (cycle_x, cycle_y, same_x, same_y, fake_y, fake_x, fake_y, fake_x)
-        compared = {name: ((x, y)[i % 2], others[i]) for i, name in enumerate((*ERRORS, *CHANGES))}
-        return Generated((y, x), (fake_y, fake_x), parts, compared)
+        fake_y, same_x = given.compose_x(fake_y), given.compose_x(same_x)
+        fake_x, same_y = given.compose_y(fake_x), given.compose_y(same_y)
+        cycle_x = given.compose_x(networks.apply(F, fake_y, training))
+        cycle_y = given.compose_y(networks.apply(G, fake_x, training))
+        parts = {**self._losses("loss_G", y, cycle_y, same_y), **self._losses("loss_F", x, cycle_x, same_x)}
+        outputs = (cycle_x, cycle_y, same_x, same_y, fake_y, fake_x)
+        return Generated(dict(zip(self.outputs, outputs)), parts)
 
     def _losses(self, network: str, real: tf.Tensor, cycle: tf.Tensor, same: tf.Tensor) -> dict[str, tf.Tensor]:
         """Return the losses of a generator, [N] each: how much real images of its target domain and copies differ."""

@@ -11,8 +11,7 @@ from cyclegan.config.sections import ObjectiveConfig
 from cyclegan.lazy_tensorflow import tf
 from cyclegan.methods import losses
 from cyclegan.methods.cut import CUTObjective, embed, mean_over_maps, random_positions
-from cyclegan.methods.objective import CHANGES, ERRORS, NO_MASKS, Generated, Masks, PairedSettings
-from cyclegan.methods.randomness import Noise
+from cyclegan.methods.objective import SAMES, TRANSLATIONS, Generated, Inputs, PairedSettings
 
 if TYPE_CHECKING:
     from cyclegan.networks.network_set import NetworkSet
@@ -23,6 +22,7 @@ class DCLGANSettings(PairedSettings):
     """Two generators that keep the content of each patch."""
 
     directions: ClassVar[tuple[str, ...]] = ("x2y", "y2x")
+    adversarial_weight: ClassVar[float] = 0.5
     compares_features: ClassVar[bool] = True
     compares_images: ClassVar[bool] = False
 
@@ -40,29 +40,20 @@ class DCLGANObjective(CUTObjective):
     """
 
     Settings: ClassVar[type[ObjectiveConfig]] = DCLGANSettings
-    adversarial_weight = 0.5
     parts = ("nce", "identity")
-    test_names = (*ERRORS[2:], *CHANGES)
+    outputs = (*SAMES, *TRANSLATIONS)
+    encoder_products = 3  # of the translations, forward and backward
 
-    def generate(
-        self,
-        networks: NetworkSet,
-        x: tf.Tensor,
-        y: tf.Tensor,
-        noise: Noise | None = None,
-        progress: tf.Tensor | float = 1.0,
-        masks: Masks = NO_MASKS,
-    ) -> Generated:
-        """Translate there and to the own domain; return the contrastive and identity losses."""
-        G, F, training = networks.generators["G"], networks.generators["F"], noise is not None
+    def generate(self, networks: NetworkSet, given: Inputs) -> Generated:
+        """Translate to the other and to the own domain; return the contrastive and identity losses."""
+        G, F, (x, y, *_), training = networks.generators["G"], networks.generators["F"], given, given.training
         (_, *of_x, fake_y), (*_, same_y) = networks.compute_features(G, [x, y], training, to_output=True)
         (_, *of_y, fake_x), (*_, same_x) = networks.compute_features(F, [y, x], training, to_output=True)
-        mask_x, mask_y = masks
-        fake_y, same_x = (losses.compose(mask_x, output, x) for output in (fake_y, same_x))
-        fake_x, same_y = (losses.compose(mask_y, output, y) for output in (fake_x, same_y))
+        fake_y, same_x = given.compose_x(fake_y), given.compose_x(same_x)
+        fake_x, same_y = given.compose_y(fake_x), given.compose_y(same_y)
         ((_, *of_fake_y),) = networks.compute_features(F, [fake_y], training)
         ((_, *of_fake_x),) = networks.compute_features(G, [fake_x], training)
-        positions = random_positions(noise)
+        positions = random_positions(given.noise)
         positions = positions[1:] if positions else None  # the same for both generators
 
         def nce(own: str, other: str, features: Sequence[tf.Tensor], of_fake: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -76,7 +67,5 @@ class DCLGANObjective(CUTObjective):
             "loss_F/nce": settings.lambda_nce * nce("F", "G", of_y, of_fake_x),
             "loss_F/identity": settings.lambda_identity * losses.mae(x, same_x),
         }
-        parts = {name: 0.5 * term for name, term in terms.items()}
-        changes = ((x, fake_y), (y, fake_x))
-        compared = dict(zip(self.test_names, ((x, same_x), (y, same_y), *changes, *changes)))
-        return Generated((y, x), (fake_y, fake_x), parts, compared)
+        outputs = dict(zip(self.outputs, (same_x, same_y, fake_y, fake_x)))
+        return Generated(outputs, {name: 0.5 * term for name, term in terms.items()})

@@ -1,4 +1,4 @@
-"""Losses per sample, their mean over the global batch, and the adversarial losses with their settings.
+"""Losses per sample, their mean over the global batch, the adversarial losses with their settings and penalties.
 
 Every loss has one value per sample, shape [N]; `reduce_mean` averages once.
 """
@@ -6,11 +6,17 @@ Every loss has one value per sample, shape [N]; `reduce_mean` averages once.
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
 from cyclegan.config.fields import WARN, flag
 from cyclegan.config.sections import ObjectiveConfig
 from cyclegan.lazy_tensorflow import tf
+from cyclegan.methods.diffaugment import diffaugment
+from cyclegan.methods.randomness import AUGMENTATION, INTERPOLATION, Noise
+
+if TYPE_CHECKING:
+    from cyclegan.networks.network_set import NetworkSet
 
 TEMPERATURE = 0.07  # of PatchNCE, Park et al. 2020, equation 3
 
@@ -193,3 +199,67 @@ def gradient_penalty(
     images = real + position[:, None, None, None] * (fake - real)
     norm = tf.sqrt(squared_gradient_norm(discriminator, images, scale) + 1e-12)  # the root has no gradient at 0
     return tf.square(norm - 1.0)
+
+
+def adversarial_losses(
+    settings: Any,
+    networks: NetworkSet,
+    reals: Sequence[tf.Tensor],
+    fakes: Sequence[tf.Tensor],
+    noise: Noise | None = None,
+    shown: Sequence[tf.Tensor] | None = None,
+    penalty_scale: float = 1.0,
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    """Return the adversarial losses of the generators, and the losses of the discriminators with their penalties.
+
+    Without noise, as in validation, there are neither augmentations nor penalties. The discriminators learn from the
+    translations `shown`, by default from the fakes themselves. For `penalty_scale`, see `squared_gradient_norm`.
+    """
+    pairs, share, training = settings.adversaries, settings.adversarial_weight, noise is not None
+    of_generators, of_discriminators = {}, {}
+
+    def augment(images: tf.Tensor, number: int) -> tf.Tensor:
+        random = (noise or {}).get(AUGMENTATION + number)
+        return images if random is None else diffaugment(images, settings.augmentations, random)
+
+    for i, pair in enumerate(pairs):
+        discriminator = networks.discriminators[f"D_{pair.domain}"]
+        real, fake = augment(reals[i], i), augment(fakes[i], len(pairs) + i)
+        seen = augment(shown[i], len(pairs) + i) if shown else fake
+        real_logits, seen_logits = networks.apply_to_two(discriminator, real, seen, training)
+        # Without a pool, both losses share the logits of the fakes.
+        fake_logits = discriminator(fake, training=training) if shown else seen_logits
+        loss = settings.generator_loss(fake_logits)
+        of_generators[f"loss_{pair.generator}/loss"] = loss if share == 1.0 else share * loss
+        of_discriminators[f"loss_{pair.domain}/loss"] = settings.discriminator_loss(real_logits, seen_logits)
+        if noise is not None and settings.has_penalty:
+            penalty = _penalty(settings, discriminator, real, seen, noise.get(INTERPOLATION + i), penalty_scale)
+            of_discriminators[f"loss_{pair.domain}/penalty"] = penalty
+    return of_generators, of_discriminators
+
+
+def _penalty(
+    settings: Any,
+    discriminator: Discriminator,
+    real: tf.Tensor,
+    fake: tf.Tensor,
+    position: tf.Tensor | None,
+    scale: float,
+) -> tf.Tensor:
+    """Return the gradient penalty, [N]; `position` [N, 1] is only for WGAN-GP."""
+    terms = []
+    if position is not None:
+        terms.append(0.5 * settings.lambda_gp * gradient_penalty(discriminator, real, fake, position[:, 0], scale))
+    if settings.r1:
+        terms.append(0.5 * settings.r1 * squared_gradient_norm(discriminator, real, scale))
+    return tf.add_n(terms)
+
+
+def paired_losses(
+    settings: Any, reals: Sequence[tf.Tensor], fakes: Sequence[tf.Tensor], is_pair: tf.Tensor, masks: Sequence[Any]
+) -> dict[str, tf.Tensor]:
+    """Return the mean absolute error of each generator, 0 where the images are not a pair. [N] each."""
+    factor = settings.lambda_paired * is_pair
+    reals = [compose(*each) for each in zip(masks, reals, fakes)]  # no error outside of the masks
+    pairs = zip(settings.adversaries, reals, fakes)
+    return {f"loss_{pair.generator}/paired": factor * mae(real, fake) for pair, real, fake in pairs}

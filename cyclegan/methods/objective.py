@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Optional
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple, Optional
 
 from cyclegan.config.fields import WARN, flag
 from cyclegan.config.sections import ObjectiveConfig
 from cyclegan.lazy_tensorflow import tf
-from cyclegan.methods.randomness import Noise, StepRandomness
+from cyclegan.methods import losses
+from cyclegan.methods.diffaugment import RANDOM_NUMBERS
+from cyclegan.methods.randomness import AUGMENTATION, INTERPOLATION, POOL, Noise, StepRandomness
 
 if TYPE_CHECKING:
     from cyclegan.config import Config
     from cyclegan.networks.network_set import NetworkSet
 
-# Mean absolute errors of cycles and identities, in the units of [-1, 1]; validation only.
-ERRORS = ("error/MAE(X, F(G(X)))", "error/MAE(Y, G(F(Y)))", "error/MAE(X, F(X))", "error/MAE(Y, G(Y))")
-# Comparisons of images with their translations; validation only.
-CHANGES = ("change/MAE(X, G(X))", "change/MAE(Y, F(Y))", "change/correlation(X, G(X))", "change/correlation(Y, F(Y))")
+CYCLES, SAMES, TRANSLATIONS = ("F(G(X))", "G(F(Y))"), ("F(X)", "G(Y)"), ("G(X)", "F(Y)")  # for images of X and of Y
+# Comparisons of an image with an output of the generators, by name: (function, domain, output); validation only.
+COMPARISONS: dict[str, tuple[Callable[[tf.Tensor, tf.Tensor], tf.Tensor], str, str]] = {
+    f"{name}({domain}, {output})": (function, domain, output)
+    for name, function, outputs in (
+        ("error/MAE", losses.mae, CYCLES),
+        ("error/MAE", losses.mae, SAMES),
+        ("change/MAE", losses.mae, TRANSLATIONS),
+        ("change/correlation", losses.correlation, TRANSLATIONS),
+    )
+    for domain, output in zip("XY", outputs)
+}
+ERRORS = tuple(name for name in COMPARISONS if name.startswith("error/"))
+CHANGES = tuple(name for name in COMPARISONS if name.startswith("change/"))
 # Norms of a replica's gradients, which are finite only if all gradients are.
 GRADIENTS = ("gradients of the generators", "gradients of the discriminators")
 LOSS_SCALE = "loss_scale"  # with float16 only
@@ -47,20 +59,47 @@ class PairedSettings(ObjectiveConfig):
     """weight of the mean absolute error of the translations of pairs (--paired_names)"""
 
 
+class Inputs(NamedTuple):
+    """Inputs of the generators in a step.
+
+    Attributes:
+        x: Images of domain X, float32 [N, H, W, C] in [-1, 1].
+        y: Images of domain Y.
+        noise: Random numbers of a training step; `None` in validation, where the networks run without `training`.
+        progress: Share of the training that is done, in [0, 1]. Validation measures as at the end.
+        masks: Pixels that the generators may change; the others stay as in their input.
+    """
+
+    x: tf.Tensor
+    y: tf.Tensor
+    noise: Noise | None = None
+    progress: tf.Tensor | float = 1.0
+    masks: Masks = NO_MASKS
+
+    @property
+    def training(self) -> bool:
+        """Whether this is a training step."""
+        return self.noise is not None
+
+    def compose_x(self, output: tf.Tensor) -> tf.Tensor:
+        """Return an output for the images of X inside of their masks, and the images themselves outside."""
+        return losses.compose(self.masks[0], output, self.x)
+
+    def compose_y(self, output: tf.Tensor) -> tf.Tensor:
+        """Return an output for the images of Y inside of their masks, and the images themselves outside."""
+        return losses.compose(self.masks[1], output, self.y)
+
+
 class Generated(NamedTuple):
     """Outputs of the generators in a step.
 
     Attributes:
-        reals: Real images of the domain of each pair of adversaries, float32 [N, H, W, C] in [-1, 1].
-        fakes: Translations to the same domains.
+        images: Outputs by name, such as "G(X)" or "F(G(X))", float32 [N, H, W, C] in [-1, 1].
         losses: Losses of the generators that need no discriminator, [N] each, by name.
-        compared: In validation, the two images to compare for each name in `Objective.test_names`.
     """
 
-    reals: tuple[tf.Tensor, ...]
-    fakes: tuple[tf.Tensor, ...]
+    images: dict[str, tf.Tensor]
     losses: dict[str, tf.Tensor]
-    compared: Mapping[str, tuple[tf.Tensor, tf.Tensor]]
 
 
 class Objective(abc.ABC):
@@ -77,12 +116,14 @@ class Objective(abc.ABC):
         settings: Its settings, joined with the adversarial loss of `losses.ADVERSARIAL_LOSSES`, which has the methods
             `generator_loss` and `discriminator_loss`.
         adversaries: Each `generator`, "G" or "F", with the `domain` that it translates to, "Y" or "X".
-        adversarial_weight: Weight of the generators' adversarial losses.
+        outputs: Names of the images that `generate` returns.
+        encoder_products: Passes of each generator that only compute features, in forward passes, for `flops`.
         metric_names: Names of all losses and other metrics of "train" and "test", for the log.
     """
 
     Settings: ClassVar[type[ObjectiveConfig]]
-    adversarial_weight: ClassVar[float] = 1.0
+    outputs: ClassVar[tuple[str, ...]] = (*CYCLES, *SAMES, *TRANSLATIONS)
+    encoder_products: ClassVar[int] = 0
     settings: Any  # an instance of a subclass of `Settings`, see `config.config.section_classes`
 
     def __init__(self, config: Config) -> None:
@@ -111,9 +152,10 @@ class Objective(abc.ABC):
         """Names of the losses that `generate` returns for each generator, without the prefix "loss_G/"."""
 
     @property
-    @abc.abstractmethod
     def test_names(self) -> tuple[str, ...]:
-        """Names of the errors and changes, from `ERRORS` and `CHANGES`, that validation measures."""
+        """Names of the errors and changes that validation measures: all that have an output and equal channels."""
+        outputs = self.outputs if self.same_channels else CYCLES
+        return tuple(name for name, (_, _, output) in COMPARISONS.items() if output in outputs)
 
     @property
     @abc.abstractmethod
@@ -121,29 +163,19 @@ class Objective(abc.ABC):
         """Batches that each generator translates in a training step."""
 
     @abc.abstractmethod
-    def generate(
-        self,
-        networks: NetworkSet,
-        x: tf.Tensor,
-        y: tf.Tensor,
-        noise: Noise | None = None,
-        progress: tf.Tensor | float = 1.0,
-        masks: Masks = NO_MASKS,
-    ) -> Generated:
-        """Run the generators' part of a step, up to the fakes.
-
-        Args:
-            networks: The networks.
-            x: Images of domain X, float32 [N, H, W, C] in [-1, 1].
-            y: Images of domain Y.
-            noise: Random numbers of the step; `None` in validation, where the networks run without `training`.
-            progress: Share of the training that is done, in [0, 1]. Validation measures as at the end.
-            masks: Pixels that the generators may change; the others stay as in their input.
-        """
+    def generate(self, networks: NetworkSet, given: Inputs) -> Generated:
+        """Run the generators' part of a step, up to the fakes."""
 
     def make_noise(self, random: StepRandomness, networks: NetworkSet, size: tuple[int, int]) -> Noise:
-        """Return the random numbers of `generate` in a training step on images of size (height, width)."""
-        return {}
+        """Return the random numbers of a training step on images of size (height, width), except for dropout."""
+        settings, pairs, columns = self.settings, len(self.adversaries), {}
+        if settings.pool_size:
+            columns.update(dict.fromkeys(range(POOL, POOL + pairs), 2))
+        if settings.augmentations:  # of the real images of each pair of adversaries, then of the fakes
+            columns.update(dict.fromkeys(range(AUGMENTATION, AUGMENTATION + 2 * pairs), RANDOM_NUMBERS))
+        if settings.penalizes_gradients:
+            columns.update(dict.fromkeys(range(INTERPOLATION, INTERPOLATION + pairs), 1))
+        return {purpose: random.shard(random.uniform(purpose, count)) for purpose, count in columns.items()}
 
     def flops(self, networks: NetworkSet, height: int, width: int) -> float:
         """Return the floating-point operations of the convolutions in a training step, for one pair of images.
@@ -151,14 +183,17 @@ class Objective(abc.ABC):
         A forward pass is one product, a backward pass two: for the inputs and for the weights. Gradients at real images
         are counted, too, although nothing needs them; penalties and all operations but convolutions are not.
         """
-        from cyclegan.networks.features import count_macs
+        from cyclegan.networks import features
 
         # A discriminator learns from real images and fakes. The generators need its gradients at the fakes and, with a
         # pool, another forward pass.
         of_discriminator = 3 * 2 + (2 if self.settings.pool_size else 1)
         macs = 0
         for network in networks.generators.values():
-            macs += 3 * self.generator_passes * count_macs(network, height, width)
+            macs += 3 * self.generator_passes * features.count_macs(network, height, width)
+            if self.encoder_products:
+                last = features.feature_layers(network)[-1]
+                macs += self.encoder_products * features.count_macs(network, height, width, last)
         for network in networks.discriminators.values():
-            macs += of_discriminator * count_macs(network, height, width)
+            macs += of_discriminator * features.count_macs(network, height, width)
         return 2.0 * macs

@@ -36,8 +36,12 @@ class NetworkSet:
         self._recomputes = config.performance.recompute
 
         def make_generators(suffix: str = "") -> dict[str, tf.keras.Model]:
-            ends = {name: (channels["Y" if to == "X" else "X"], channels[to]) for name, to in objective.adversaries}
-            return {name: make_generator(settings, *ends[name], name + suffix) for name in ends}
+            return {
+                pair.generator: make_generator(
+                    settings, channels[pair.source], channels[pair.domain], pair.generator + suffix
+                )
+                for pair in objective.adversaries
+            }
 
         with compat.precision_policy(config.performance.precision):
             self.generators = make_generators()

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from cyclegan.config.command_line import PRESETS
+from cyclegan.config.command_line import PRESETS, flags_of
 from cyclegan.config.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Workers
@@ -89,5 +89,4 @@ def _preset_flags(config: Config) -> str:
     """Return the settings of --preset that are in effect, as flags."""
     settings = config.settings()
     preset = PRESETS[config.run.preset] if config.run.preset else {}
-    in_effect = {name: value for name, value in preset.items() if settings.get(name) == value}
-    return " ".join(f"--{name} {value}" for name, value in in_effect.items())
+    return flags_of({name: value for name, value in preset.items() if settings.get(name) == value})

@@ -169,7 +169,7 @@ def check_packages(config: RunConfig) -> None:
         spec = importlib.util.find_spec(flag)
         is_installed = spec and spec.origin  # a folder of this name, such as W&B makes, has no origin
         if getattr(config, flag) and not is_installed:
-            raise MissingPackageError(f"--{flag} needs the package {flag}: pip install {flag}")
+            raise MissingPackageError(f"--{flag} needs the package {flag}: {terminal.install_command(flag)}")
 
 
 def start(config: RunConfig, settings: Mapping[str, Any], folder: pathlib.Path) -> list[BackgroundTracker]:

@@ -295,7 +295,7 @@ def _last_part(name: str) -> str:
 
 
 def check_profile(steps: tuple[int, int] | None, state: TrainState, dataset: UnpairedDataset, epochs: int) -> None:
-    """Warn if --profile, (START, END), covers no remaining step of a training of some epochs.
+    """Warn if --profile, as (START, END), covers none of the steps that remain.
 
     Raises:
         UserError: It covers no step of the whole run.

@@ -109,9 +109,10 @@ def make_trainer(
     evaluator = None
     if workers.is_chief and config.evaluation.evaluate_every and not is_done:
         features, is_paired = config.evaluation.evaluate_features, config.data.is_embedded
+        generators = list(model.networks.in_use.generators.values())
         images, bars = (data.test_x, data.test_y), config.run.verbose > 0
         with terminal.phase("Loading the network for FID and KID", if_slow=True):
-            evaluator = make_evaluator(features, model.generators_in_use, *images, data.size, is_paired, bars)
+            evaluator = make_evaluator(features, generators, *images, data.size, is_paired, bars)
     with terminal.phase("Comparing the images", if_slow=True):
         notes = (*data.notes, *inspection_report.short_lines(config.data, config.networks.multiple, data))
     overview.log(config, workers, splits, state, checkpoints.newest, notes, model.networks.parameter_counts())
@@ -157,7 +158,7 @@ def load_weights(config: Config, workers: Workers, model: GAN, copies: Copies) -
 
 def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, peak: float) -> tuple[Split, Split]:
     """Return the training and the held-out pairs with their steps; `peak` is the FLOP/s of all devices, or 0."""
-    flops = model.flops(*data.size) * model.global_batch_size
+    flops = model.objective.flops(model.networks, *data.size) * model.global_batch_size
     steps_per_call = config.performance.steps_per_call or 1
     if not config.performance.steps_per_call and peak and config.run.checkpoint_minutes:
         steps_per_call = choose_steps_per_call(flops / (ASSUMED_SHARE * peak), config.run.log_every)
@@ -303,7 +304,7 @@ def batch_size_warnings(
 
 
 def learning_rate_warnings(saved: OptimizationConfig, present: OptimizationConfig, epochs_done: int) -> list[str]:
-    """Describe the jump of the learning rate if a run, saved after some epochs, is resumed with other --epochs."""
+    """Return a warning if the learning rate jumps because a run resumes with other --epochs; otherwise nothing."""
     before, now = (each.decay_factor(epochs_done) for each in (saved, present))
     if present.epochs == saved.epochs or math.isclose(before, now, abs_tol=1e-6):
         return []

@@ -16,15 +16,15 @@ from cyclegan.config.sections import OptimizationConfig
 from cyclegan.distribution.train_function import Outcome, Scalars, all_finite, make_train_function, reduce_dict
 from cyclegan.images.value_range import to_float
 from cyclegan.methods import OBJECTIVES, losses
-from cyclegan.methods.diffaugment import RANDOM_NUMBERS, diffaugment
-from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE, NO_MASKS, SAMPLES, Generated, Masks
-from cyclegan.methods.randomness import AUGMENTATION, INTERPOLATION, POOL, Noise, StepRandomness
+from cyclegan.methods.objective import COMPARISONS, GRADIENTS, LOSS_SCALE, NO_MASKS, SAMPLES, Generated, Inputs
+from cyclegan.methods.randomness import POOL, Noise, StepRandomness
 from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training.image_pool import ImagePool, PoolUpdate
 from cyclegan.training.optimizers import LossScale, pack, update_ema
 
 Batch = Sequence[tf.Tensor]  # x, y, weight and, if training uses them, is_pair and both masks; see `train_step`
-FLOAT16_GRADIENT_SCALE = 2.0**10  # factor on the gradients inside of a penalty, which are too small for float16
+
+FLOAT16_PENALTY_SCALE = 2.0**10  # factor on the gradients inside of a penalty, which are too small for float16
 
 Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]  # of the generators and of the discriminators, see `pack`
 
@@ -70,11 +70,6 @@ class GAN:
         }
         self.metric_names = self.objective.metric_names
 
-    @property
-    def generators_in_use(self) -> list[tf.keras.Model]:
-        """G and, if there is one, F for validation and plots: with EMA weights, if there are any."""
-        return list(self.networks.in_use.generators.values())
-
     def state(self) -> dict[str, tf.Module | tf.keras.Model]:
         """Return everything that evolves, by its name in a checkpoint."""
         return {
@@ -87,10 +82,6 @@ class GAN:
             **{f"pool_{domain.lower()}": pool for domain, pool in self.pools.items()},
             **{f"{name}_ema": network for name, network in self.networks.ema_generators.items()},
         }
-
-    def flops(self, height: int, width: int) -> float:
-        """Return the floating-point operations of a training step for one pair of images, see `Objective.flops`."""
-        return self.objective.flops(self.networks, height, width)
 
 
 class Carry(NamedTuple):
@@ -122,7 +113,7 @@ def train_step(  # noqa: PLR0913  a batch has up to six parts
         y: Images of domain Y.
         weight: Weights of the samples, float32 [N]: 1 for a sample, 0 for padding.
         step: Number of the step. All randomness is a function of the seed and of this number.
-        noise: Random numbers of the step from `make_noise`, which this function calls by default.
+        noise: Random numbers of the step; by default those of `Objective.make_noise`.
         is_pair: float32 [N]: 1 if x and y show the same scene, else 0; `None` without losses of pairs.
         progress: Share of the training that is done, in [0, 1].
         masks: Masks of x and of y, uint8 [N, H, W, 1], 1 where the generators may change pixels; empty without masks.
@@ -132,38 +123,43 @@ def train_step(  # noqa: PLR0913  a batch has up to six parts
         and, with float16, `LOSS_SCALE`. `GRADIENTS` are the norms of this replica's gradients. The gradients are
         multiplied by the loss scale.
     """
-    networks, objective = gan.networks, gan.objective
-    random = _randomness(gan, step, x.shape[0])
-    noise = make_noise(gan, random) if noise is None else noise
-    x, y, inside = _to_float(x), _to_float(y), _to_bool(masks)
+    networks, settings, random = gan.networks, gan.objective.settings, _randomness(gan, step, x.shape[0])
+    if noise is None:
+        noise = gan.objective.make_noise(random, networks, gan.image_shape)
+    given = _inputs(x, y, masks, noise, progress)
     statistics = [tf.convert_to_tensor(variable) for variable in networks.statistics]
     scale = tf.convert_to_tensor(gan.loss_scale.scale) if gan.uses_loss_scale else tf.constant(1.0)
 
-    # The generators translate; these losses need no discriminator.
+    # The generators translate. The direct losses need no discriminator.
     with tf.GradientTape() as generator_tape:
         with random.dropout():
-            generated = objective.generate(networks, x, y, noise, progress, inside)
+            generated = gan.objective.generate(networks, given)
+        reals, fakes = _reals_and_fakes(gan, given, generated)
         terms = {**generated.losses, **_weight_decay(gan, networks.generators, networks.heads)}
         if is_pair is not None:
-            terms.update(_paired_losses(gan, generated, is_pair, inside))
-        alone = _means(gan, terms, weight)
+            terms.update(losses.paired_losses(settings, reals, fakes, is_pair, given.masks))
+        direct = _means(gan, terms, weight)
 
     # The discriminators see the fakes, and learn from the images that the pools show instead.
-    shown, pool_updates = _query_pools(gan, generated.fakes, weight, noise)
+    shown, pool_updates = _query_pools(gan, fakes, weight, noise)
     with tf.GradientTape(persistent=True) as discriminator_tape:
-        discriminator_tape.watch(generated.fakes)
-        of_generators, of_discriminators = _adversarial_losses(gan, generated, noise, shown)
-        of_discriminators.update(_weight_decay(gan, networks.discriminators))
-        of_generators, of_discriminators = (_means(gan, each, weight) for each in (of_generators, of_discriminators))
+        discriminator_tape.watch(fakes)
+        penalty_scale = FLOAT16_PENALTY_SCALE if gan.uses_loss_scale else 1.0
+        terms, of_discriminators = losses.adversarial_losses(
+            settings, networks, reals, fakes, noise, shown, penalty_scale
+        )
+        adversarial = _means(gan, terms, weight)
+        terms = {**of_discriminators, **_weight_decay(gan, networks.discriminators)}
+        of_discriminators = _means(gan, terms, weight)
 
     # Every generator minimizes the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017,
     # equation 3). The tapes meet at the fakes, where the generators' tape continues from the adversarial gradients.
-    at_fakes = discriminator_tape.gradient([*of_generators.values()], generated.fakes, [scale] * len(of_generators))
-    targets, seeds = [*alone.values(), *generated.fakes], [*[scale] * len(alone), *at_fakes]
-    generator_gradients = _gradients(generator_tape, targets, seeds, networks.generator_variables)
-    targets, seeds = [*of_discriminators.values()], [scale] * len(of_discriminators)
-    gradients = generator_gradients, _gradients(discriminator_tape, targets, seeds, networks.discriminator_variables)
-    metrics = _collect(gan, {**alone, **of_generators, **of_discriminators}, weight, "train")
+    at_fakes = discriminator_tape.gradient([*adversarial.values()], fakes, [scale] * len(adversarial))
+    targets, scales = [*direct.values(), *fakes], [*[scale] * len(direct), *at_fakes]
+    generator_gradients = _gradients(generator_tape, targets, scales, networks.generator_variables)
+    targets, scales = [*of_discriminators.values()], [scale] * len(of_discriminators)
+    gradients = generator_gradients, _gradients(discriminator_tape, targets, scales, networks.discriminator_variables)
+    metrics = _collect(gan, {**direct, **adversarial, **of_discriminators}, weight, "train")
     norms = [tf.linalg.global_norm(part) / scale for part in gradients]
     metrics.update(zip(GRADIENTS, norms))
     if gan.uses_loss_scale:
@@ -226,14 +222,16 @@ def turns(optimization: OptimizationConfig, step: tf.Tensor | int) -> tuple[tf.T
 
 def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, *masks: tf.Tensor) -> Scalars:
     """Return the metrics of one replica's shard, with the generators in use; arguments as for `train_step`."""
-    x, y, inside = _to_float(x), _to_float(y), _to_bool(masks)
-    generated = gan.objective.generate(gan.networks.in_use, x, y, masks=inside)
-    of_generators, of_discriminators = _adversarial_losses(gan, generated)
+    given = _inputs(x, y, masks)
+    generated = gan.objective.generate(gan.networks.in_use, given)
+    reals, fakes = _reals_and_fakes(gan, given, generated)
+    of_generators, of_discriminators = losses.adversarial_losses(gan.objective.settings, gan.networks, reals, fakes)
     terms = {**generated.losses, **of_generators, **of_discriminators}
     metrics = _collect(gan, _means(gan, terms, weight), weight, "test")
     for name in gan.objective.test_names:
-        compare = losses.correlation if "correlation" in name else losses.mae
-        value, mask = compare(*generated.compared[name]), inside["XY".index(name[name.index("(") + 1])]
+        compare, domain, output = COMPARISONS[name]
+        original, mask = (given.x, given.masks[0]) if domain == "X" else (given.y, given.masks[1])
+        value = compare(original, generated.images[output])
         if mask is not None and compare is losses.mae:  # the mean over the pixels inside, because others are equal
             value = tf.math.divide_no_nan(value, losses.mean_per_sample(tf.cast(mask, value.dtype)))
         metrics.update(_means(gan, {name: value}, weight))
@@ -268,7 +266,8 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
     def on_replica(batch: Batch, number: tf.Tensor, rates: Any, requests: Scalars) -> Outcome:
         # Outside of what XLA compiles, which would return other random numbers.
         random = _randomness(gan, number, batch[0].shape[0])
-        return compiled(whole, not is_split)(batch, number, rates, requests, make_noise(gan, random))
+        noise = gan.objective.make_noise(random, gan.networks, gan.image_shape)
+        return compiled(whole, not is_split)(batch, number, rates, requests, noise)
 
     return make_train_function(strategy, on_replica, gan.global_batch_size)
 
@@ -283,81 +282,24 @@ def compile_test_step(strategy: tf.distribute.Strategy, gan: GAN) -> Callable:
     return make_train_function(strategy, on_replica, gan.global_batch_size)
 
 
-def _to_float(images: tf.Tensor) -> tf.Tensor:
-    return to_float(tf.convert_to_tensor(images))
+def _inputs(
+    x: tf.Tensor, y: tf.Tensor, masks: Sequence[tf.Tensor], noise: Noise | None = None, progress: Any = 1.0
+) -> Inputs:
+    """Return the inputs of the generators: images in [-1, 1], and masks as bool."""
+    x, y = (to_float(tf.convert_to_tensor(images)) for images in (x, y))
+    inside = (tf.cast(masks[0], tf.bool), tf.cast(masks[1], tf.bool)) if masks else NO_MASKS
+    return Inputs(x, y, noise, progress, inside)
 
 
-def _to_bool(masks: Sequence[tf.Tensor]) -> Masks:
-    return (tf.cast(masks[0], tf.bool), tf.cast(masks[1], tf.bool)) if masks else NO_MASKS
+def _reals_and_fakes(gan: GAN, given: Inputs, generated: Generated) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Return the images of each discriminator's domain, and the translations to it."""
+    pairs = gan.objective.adversaries
+    fakes = [generated.images[f"{pair.generator}({pair.source})"] for pair in pairs]
+    return [given.y if pair.domain == "Y" else given.x for pair in pairs], fakes
 
 
 def _randomness(gan: GAN, step: tf.Tensor | int, shard_size: int) -> StepRandomness:
     return StepRandomness(gan.optimization.seed, tf.cast(step, tf.int64), gan.global_batch_size, shard_size)
-
-
-def make_noise(gan: GAN, random: StepRandomness) -> Noise:
-    """Return the random numbers of a training step, except for dropout."""
-    settings, pairs, columns = gan.objective.settings, len(gan.objective.adversaries), {}
-    if settings.pool_size:
-        columns.update(dict.fromkeys(range(POOL, POOL + pairs), 2))
-    if settings.augmentations:  # of the real images of each pair of adversaries, then of the fakes
-        columns.update(dict.fromkeys(range(AUGMENTATION, AUGMENTATION + 2 * pairs), RANDOM_NUMBERS))
-    if settings.penalizes_gradients:
-        columns.update(dict.fromkeys(range(INTERPOLATION, INTERPOLATION + pairs), 1))
-    noise = {purpose: random.shard(random.uniform(purpose, count)) for purpose, count in columns.items()}
-    return {**noise, **gan.objective.make_noise(random, gan.networks, gan.image_shape)}
-
-
-def _adversarial_losses(
-    gan: GAN, generated: Generated, noise: Noise | None = None, shown: Sequence[tf.Tensor] | None = None
-) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """Return the adversarial losses of the generators, and the losses of the discriminators with their penalties.
-
-    Without noise, as in validation, there are neither augmentations nor penalties. The discriminators learn from the
-    translations `shown`, by default from the fakes themselves.
-    """
-    settings, pairs, training = gan.objective.settings, gan.objective.adversaries, noise is not None
-    networks, share, of_generators, of_discriminators = gan.networks, gan.objective.adversarial_weight, {}, {}
-
-    def augment(images: tf.Tensor, number: int) -> tf.Tensor:
-        random = (noise or {}).get(AUGMENTATION + number)
-        return images if random is None else diffaugment(images, settings.augmentations, random)
-
-    for i, pair in enumerate(pairs):
-        discriminator = networks.discriminators[f"D_{pair.domain}"]
-        real, fake = augment(generated.reals[i], i), augment(generated.fakes[i], len(pairs) + i)
-        seen = augment(shown[i], len(pairs) + i) if shown else fake
-        real_logits, seen_logits = networks.apply_to_two(discriminator, real, seen, training)
-        # Without a pool, both losses share the logits of the fakes.
-        fake_logits = discriminator(fake, training=training) if shown else seen_logits
-        loss = settings.generator_loss(fake_logits)
-        of_generators[f"loss_{pair.generator}/loss"] = loss if share == 1.0 else share * loss
-        of_discriminators[f"loss_{pair.domain}/loss"] = settings.discriminator_loss(real_logits, seen_logits)
-        if noise is not None and settings.has_penalty:
-            penalty = _penalty(gan, discriminator, real, seen, noise.get(INTERPOLATION + i))
-            of_discriminators[f"loss_{pair.domain}/penalty"] = penalty
-    return of_generators, of_discriminators
-
-
-def _penalty(
-    gan: GAN, discriminator: losses.Discriminator, real: tf.Tensor, fake: tf.Tensor, position: tf.Tensor | None
-) -> tf.Tensor:
-    """Return the gradient penalty, [N]; `position` [N, 1] is only for WGAN-GP."""
-    settings, scale, terms = gan.objective.settings, FLOAT16_GRADIENT_SCALE if gan.uses_loss_scale else 1.0, []
-    if position is not None:
-        penalty = losses.gradient_penalty(discriminator, real, fake, position[:, 0], scale)
-        terms.append(0.5 * settings.lambda_gp * penalty)
-    if settings.r1:
-        terms.append(0.5 * settings.r1 * losses.squared_gradient_norm(discriminator, real, scale))
-    return tf.add_n(terms)
-
-
-def _paired_losses(gan: GAN, generated: Generated, is_pair: tf.Tensor, inside: Masks) -> dict[str, tf.Tensor]:
-    """Return the mean absolute error of each generator, 0 where the images are not a pair. [N] each."""
-    factor = gan.objective.settings.lambda_paired * is_pair
-    reals = map(losses.compose, inside, generated.reals, generated.fakes)  # no error outside of the masks
-    pairs = zip(gan.objective.adversaries, reals, generated.fakes)
-    return {f"loss_{pair.generator}/paired": factor * losses.mae(real, fake) for pair, real, fake in pairs}
 
 
 def _query_pools(
@@ -372,11 +314,11 @@ def _query_pools(
 
 
 def _gradients(
-    tape: tf.GradientTape, targets: list[tf.Tensor], seeds: list[tf.Tensor], variables: list[tf.Variable]
+    tape: tf.GradientTape, targets: list[tf.Tensor], scales: list[tf.Tensor], variables: list[tf.Variable]
 ) -> list[tf.Tensor]:
-    """Return the gradients at the variables, packed; 0 for biases that training leaves out."""
+    """Return the gradients of targets times `scales` at the variables, packed; 0 for biases left out of training."""
     # The tape's own `unconnected_gradients` fails for variables of Keras 3.
-    gradients = zip(tape.gradient(targets, variables, seeds), variables)
+    gradients = zip(tape.gradient(targets, variables, scales), variables)
     return pack([tf.zeros(variable.shape) if gradient is None else gradient for gradient, variable in gradients])
 
 

@@ -92,6 +92,9 @@ def test_several_inputs_keep_their_folders(run_folder, originals, tmp_path, monk
         (["in/a.png", "in/sub", str(tmp_path / "in" / "sub" / "c.webp")], ["a.png", "sub/c.webp", "sub/deeper/d.bmp"]),
         (["in/sub/deeper", "in/*.p*g"], ["a.png", "i%20 ü#?.png", "sub/deeper/d.bmp"]),
     ):
-        assert translate.main([str(run_folder), *inputs, "--overwrite", "out", "--format", "png"]) == 0
+        assert (
+            translate.main([str(run_folder), *inputs, "--overwrite", "out", "--format", "png", "--batch-size", "2"])
+            == 0
+        )
         assert files(tmp_path / "out") == sorted(str(pathlib.Path(name).with_suffix(".png")) for name in expected)
         shutil.rmtree(tmp_path / "out")

@@ -113,12 +113,6 @@ def test_invalid_files_are_refused(content):
 
 
 @FUZZ
-@given(JSON)
-def test_any_json_loads_or_is_refused(value):
-    outcome(value)
-
-
-@FUZZ
 @given(st.sampled_from(sorted(SECTION_OF)), JSON)
 def test_any_value_of_a_setting_loads_or_is_refused(name, value):
     outcome(saved(**{name: value}))

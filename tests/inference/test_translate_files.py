@@ -244,7 +244,7 @@ def test_four_channels_are_colors_and_opacity(tmp_path, strategies, monkeypatch,
     pixels = images(4, 5, 4).repeat(4, axis=0).repeat(4, axis=1)
     pixels[..., 3] |= 128
     formats.write(tmp_path / "in.png", DecodedImage(pixels))
-    monkeypatch.setattr(Model, "translate", lambda self, direction, batch, progress: batch)
+    monkeypatch.setattr(Model, "translate", lambda self, direction, batch, *_: batch)
     assert cyclegan.translate(tmp_path / "run", tmp_path / "in.png", tmp_path / name).done == 1
     with Image.open(tmp_path / name) as image:  # as other programs see it
         assert image.mode == "RGBA" and np.abs(np.asarray(image).astype(int) - pixels)[..., 3].max() == 0

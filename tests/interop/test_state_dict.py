@@ -101,10 +101,12 @@ def test_damaged_files_are_refused(torch, legacy, tmp_path):
 def test_torch_that_is_missing_or_unsafe_is_named(tmp_path, monkeypatch):
     path = tmp_path / "net.pth"
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(UserError, match=r"PyTorch.* can't be imported .*: pip install torch --index-url \S+/whl/cpu"):
+    with pytest.raises(
+        UserError, match=r"PyTorch.* can't be imported .*: pip install -c \S+ torch --index-url \S+/cpu"
+    ):
         load_state_dict(path)
     for version, safe in (("1.13.1", False), ("2.5.1+cpu", False), ("2.6.0", True), ("2.13.0+cpu", True)):
         fake = types.SimpleNamespace(__version__=version, load=lambda path, **_: path.read_bytes())
         monkeypatch.setitem(sys.modules, "torch", fake)
-        with pytest.raises(UserError, match="can't be read" if safe else "expected 2.6 or newer: pip install torch"):
+        with pytest.raises(UserError, match="can't be read" if safe else "expected 2.6 or newer: pip install"):
             load_state_dict(path)

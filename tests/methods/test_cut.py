@@ -94,26 +94,6 @@ def test_validation_by_hand(make_images):
     assert not nothing
 
 
-@pytest.mark.parametrize(
-    "objective, generators, products",
-    [
-        ("cut", 1, 2 * 3 * 1000 + 2 * 3 * 400),
-        ("fastcut", 1, 3 * 1000 + (3 + 1) * 400),
-        ("dclgan", 2, 2 * (2 * 3 * 1000 + 3 * 400)),
-    ],
-)
-def test_flops_by_hand(monkeypatch, objective, generators, products):
-    """Count with a generator of 1000 MACs, of which the encoder has 400, and a discriminator of 10."""
-    gan = GAN(1, Config.from_settings(**{**CUT, "objective": objective}))
-    work = {
-        **dict.fromkeys(gan.networks.generators.values(), 1000),
-        **dict.fromkeys(gan.networks.discriminators.values(), 10),
-    }
-    count = lambda network, height, width, last=None: 400 if last else work[network]  # noqa: E731
-    monkeypatch.setattr("cyclegan.networks.features.count_macs", count)
-    assert gan.flops(4, 5) == 2 * (products + generators * (2 * 3 + 1) * 10)
-
-
 def test_a_feature_that_the_heads_map_to_zero_has_a_finite_gradient():
     """The norm of a zero vector has no gradient."""
     heads, features = (lambda values: [0.0 * each for each in values]), tf.ones([1, 4, 4, 2])

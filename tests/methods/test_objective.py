@@ -8,19 +8,26 @@ from cyclegan.training.step import GAN, train_step
 from tests.training.helpers import TINIER, TINY
 
 
-@pytest.mark.parametrize("identity, passes", [(5.0, 3), (0.0, 2)])
-@pytest.mark.parametrize("pool_size, back", [(0, 1), (50, 2)])
-def test_flops_by_hand(monkeypatch, identity, passes, pool_size, back):
-    """Count with networks of 1000 and 10 MACs: three products per pass, one or two for gradients of the fakes."""
-    gan = GAN(1, Config.from_settings(lambda_identity=identity, pool_size=pool_size, **TINY))
+@pytest.mark.parametrize(
+    "settings, products",
+    [
+        ({"pool_size": 0}, 2 * 3 * 3 * 1000 + 2 * (2 * 3 + 1) * 10),
+        ({"lambda_identity": 0.0}, 2 * 2 * 3 * 1000 + 2 * (2 * 3 + 2) * 10),  # a pool adds a forward pass
+        ({"objective": "cut"}, 2 * 3 * 1000 + 2 * 3 * 400 + (2 * 3 + 1) * 10),
+        ({"objective": "fastcut"}, 3 * 1000 + (3 + 1) * 400 + (2 * 3 + 1) * 10),
+        ({"objective": "dclgan"}, 2 * (2 * 3 * 1000 + 3 * 400) + 2 * (2 * 3 + 1) * 10),
+    ],
+)
+def test_flops_by_hand(monkeypatch, settings, products):
+    """Count with a generator of 1000 MACs, of which the encoder has 400, and a discriminator of 10."""
+    gan = GAN(1, Config.from_settings(**{**TINY, **settings}))
     work = {
         **dict.fromkeys(gan.networks.generators.values(), 1000),
         **dict.fromkeys(gan.networks.discriminators.values(), 10),
     }
-    monkeypatch.setattr(
-        "cyclegan.networks.features.count_macs", lambda network, height, width: work[network] * height * width
-    )
-    assert gan.flops(4, 5) == 2 * 20 * (2 * passes * 3 * 1000 + 2 * (2 * 3 + back) * 10)
+    count = lambda network, height, width, last=None: 400 if last else work[network]  # noqa: E731
+    monkeypatch.setattr("cyclegan.networks.features.count_macs", count)
+    assert gan.objective.flops(gan.networks, 4, 5) == 2 * products
 
 
 def test_a_loss_without_a_name_is_an_error(monkeypatch, make_images):

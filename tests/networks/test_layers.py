@@ -212,18 +212,6 @@ def test_orthogonal_kernels_have_orthogonal_columns():
     np.testing.assert_allclose(columns.T @ columns, 0.02**2 * np.eye(8), atol=1e-8)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
-def test_layers_compute_in_the_policys_precision_with_float32_variables(precision):
-    with compat.precision_policy(precision):
-        layer = Convolution(3, 3)
-        pad, relu, norm = ReflectionPadding2D(1), LeakyReLU(), make_instance_normalization()
-    after = Convolution(3, 3)
-    x = noise(1, 8, 8, 3)
-    assert layer(x).dtype == pad(x).dtype == relu(x).dtype == precision
-    assert norm(layer(x)).dtype == precision and after(x).dtype == "float32"
-    assert {tf.as_dtype(v.dtype).name for v in layer.variables + norm.variables + after.variables} == {"float32"}
-
-
 def dropped(x, seed=(1, 2), rows=6, start=0, count=6, rate=0.4, calls=1):
     """Return the output of the last of several calls in one context."""
     with random_stream(tf.cast(seed, tf.int64), rows, start, count):

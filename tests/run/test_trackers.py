@@ -122,7 +122,7 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
     importlib.invalidate_caches()
     trackers.check_packages(Config.from_settings().run)
     for name in ("wandb", "mlflow"):
-        with pytest.raises(MissingPackageError, match=f"^--{name} needs the package {name}: pip install {name}$"):
+        with pytest.raises(MissingPackageError, match=f"^--{name} needs.*: pip install -c requirements.txt {name}$"):
             trackers.check_packages(Config.from_settings(**{name: "p"}).run)
     (tmp_path / "wandb" / "__init__.py").touch()
     importlib.invalidate_caches()

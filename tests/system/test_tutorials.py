@@ -92,22 +92,6 @@ def test_metrics_are_means_over_the_examples(strategies, monkeypatch):
     assert {**one.train(dataset(), whole=False), **one.test(dataset())} == pytest.approx(metrics, rel=1e-5)
 
 
-def test_batches_are_full_and_their_order_depends_on_the_seed():
-    whole, filled = (
-        [part.numpy().tolist() for part in batch] for batch in fashion.batches(np.arange(5), np.arange(5), 4)
-    )
-    assert whole == [[0, 1, 2, 3], [0, 1, 2, 3], [1, 1, 1, 1]]
-    assert filled == [[4, 0, 1, 2], [4, 0, 1, 2], [1, 0, 0, 0]]
-
-    def order(seed):
-        ((images, labels, _),) = fashion.batches(np.arange(9), np.arange(9) + 10, 9, seed)
-        np.testing.assert_array_equal(images + 10, labels)
-        return images.numpy().tolist()
-
-    first, second = order([0, 1]), order([0, 2])
-    assert sorted(first) == sorted(second) == list(range(9)) and first != second and first == order([0, 1])
-
-
 @pytest.mark.parametrize(
     "change, problem",
     [
@@ -148,14 +132,6 @@ def test_two_steps_of_the_line_by_hand(strategies):
     ):
         assert losses == pytest.approx([5.0, 0.725])
         assert [value.numpy().item() for value in model.trainable_variables] == pytest.approx([0.93, 0.51])
-
-
-def test_mean_with_unequal_replicas(strategies):
-    """Compare squares 1, 9 and 4 with their mean 14/3; the mean of the replicas' means, 5 and 4, would be 4.5."""
-    points = tf.data.Dataset.from_tensor_slices(([[1.0], [2.0], [0.0]], [[1.0], [3.0], [2.0]])).batch(3)
-    losses, model = linear_keras.by_loop(strategies[2], points, 1, 3)
-    assert losses == pytest.approx([14 / 3])
-    assert [value.numpy().item() for value in model.trainable_variables] == pytest.approx([1.4 / 3, 0.4])
 
 
 @pytest.mark.slow

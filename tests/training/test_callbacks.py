@@ -202,19 +202,6 @@ def test_each_threshold_raises_its_warning(split, metric, bad, still_good, name)
     assert names(**{split: {metric: still_good}}) == []
 
 
-def test_texts_name_the_networks_and_what_to_try():
-    found = find_silent_failures(
-        dict.fromkeys(TRAIN, 0.0), {"change/MAE(Y, F(Y))": 0.0, "change/correlation(X, G(X))": -1.0}
-    )
-    assert found["F does nothing"].startswith("F(y) is y itself, within 1.3 of 255 gray levels")
-    assert "--lambda_identity" in found["F does nothing"]
-    assert found["G inverts"].startswith("G(x) is the negative of x") and "--seed" in found["G inverts"]
-    # F learns from D_X, because F makes images of X.
-    assert "so F learns little" in found["D_X has won"] and "--lr" in found["D_X has won"]
-    assert "so G learns little" in found["D_Y has won"]
-    assert all(text.isprintable() for text in found.values())
-
-
 def test_a_wgan_gp_critic_cannot_win():
     train = {"loss_X/loss": -3.0, "loss_Y/loss": 0.0}
     assert set(find_silent_failures(train, {})) == {"D_X has won", "D_Y has won"}

@@ -1,22 +1,17 @@
-"""Each option of the training, the images, the step's program or the devices has an effect."""
+"""Each option of the method or the devices has an effect; the tests of `data` show those of the images."""
 
-import collections
 import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image
 
 from cyclegan.config import Config
 from cyclegan.config.command_line import PRESETS, parse_args
-from cyclegan.data import sources
-from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
-from cyclegan.distribution.strategy import make_strategy
 from cyclegan.training import schedule, setup
-from cyclegan.training.step import GAN, compile_train_step, train_step, update
-from tests.training.helpers import as_trained, flat, per_replica_batches, weights
+from cyclegan.training.step import GAN, train_step, update
+from tests.training.helpers import as_trained, flat, weights
 
 STEPS = 3
 BASE = {
@@ -67,7 +62,9 @@ def _outcome(options):
         metrics, gradients, carry = train_step(gan, x, y, tf.ones([1]), step, is_pair=is_pair)
         update(gan, gradients, tf.constant(True), carry, step, rates)
     assert np.isfinite([float(value) for value in metrics.values()]).all()
-    trained = flat([*weights(gan), *(weight for network in gan.generators_in_use for weight in network.weights)])
+    trained = flat(
+        [*weights(gan), *(weight for network in gan.networks.in_use.generators.values() for weight in network.weights)]
+    )
     assert np.isfinite(trained).all()
     return trained
 
@@ -90,72 +87,6 @@ def test_presets_train(preset):
     config = parse_args(["--preset", preset, "--filters", "2", "--image_size", "32", "--discriminator_layers", "2"])
     options = {name: value for name, value in config.settings().items() if name not in ("dataset", "preset")}
     outcome({**options, "pool_size": 1})  # finite
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Make a dataset with three images of 40 x 36 pixels in each split."""
-    folder = tmp_path_factory.mktemp("images")
-    for split in sources.SPLITS:
-        (folder / split).mkdir()
-        for i in range(3):
-            image = np.random.default_rng([i, len(split)]).integers(0, 256, (36, 40, 3)).astype(np.uint8)
-            Image.fromarray(image).save(folder / split / f"{i}.png")
-    return folder
-
-
-def seen(folder, options):
-    """Return the size of the images and the batches of an epoch."""
-    config = Config.from_settings(**{**BASE, "dataset": str(folder), "load_size": 36, **options})
-    domains = sources.load_domains(config.data, config.networks.multiple)
-    images, flip, epoch_size = (
-        (domains.train_x, domains.train_y),
-        not config.data.no_flip,
-        config.data.epoch_size,
-    )
-    pairs = UnpairedDataset(*images, 1, domains.size, 0, flip=flip, epoch_size=epoch_size)
-    if domains.pairs is not None:
-        pairs.set_pairs(domains.pairs, config.data.paired_share)
-    batches = [np.asarray(part).tobytes() for pair in range(pairs.epoch_size) for part in pairs.batches(0, pair, 1)]
-    return domains.size, batches
-
-
-IMAGE_OPTIONS = [
-    *({"preprocess": way} for way in ("crop", "scale_width", "scale_width_and_crop", "none")),
-    *({"no_flip": True}, {"max_dataset_size": 2}, {"load_size": 40}, {"image_width": 36}, {"image_size": 28}),
-    {"epoch_size": "2"},
-    *({"channels_x": 1}, {"channels_y": 1}),
-    *({"value_range_x": "10:200"}, {"value_range_y": "10:200"}),
-    *({"paired_names": True}, {"paired_names": True, "paired_share": 0.5}),
-]
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("options", IMAGE_OPTIONS, ids=str)
-def test_an_image_option_makes_a_difference(folder, options):
-    assert seen(folder, options) != seen(folder, {})
-
-
-@functools.cache
-def program(name=None, value=None):
-    """Return how often a training step has each operation on each type, and how many parts XLA compiles."""
-    flag = {name: value} if name else {}
-    config = Config.from_settings(**{**BASE, "image_size": 16, "discriminator_layers": 1, "residual_blocks": 1, **flag})
-    gan, images = GAN(1, config), np.zeros((1, 1, 16, 16, 3), np.uint8)
-    strategy = make_strategy(1)
-    step = compile_train_step(strategy, gan, config.performance.xla == "on")
-    batch = per_replica_batches(strategy, images, images)
-    graph = step.get_concrete_function(batch, {}, tf.constant(1)).graph.as_graph_def()
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-    compiled = sum(function.attr["_XlaMustCompile"].b for function in graph.library.function)
-    return collections.Counter((node.op, node.attr["T"].type) for node in nodes), compiled
-
-
-@pytest.mark.parametrize(
-    "name, value", [("precision", "bfloat16"), ("precision", "float16"), ("recompute", True), ("xla", "on")]
-)
-def test_an_option_of_the_program_changes_it(name, value):
-    assert program(name, value) != program()
 
 
 @pytest.mark.parametrize("name, value", [("tf32", "off"), ("deterministic", True)])

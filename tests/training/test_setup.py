@@ -10,12 +10,10 @@ import tensorflow as tf
 from PIL import Image
 
 from cyclegan.config import Config, serialization
-from cyclegan.data.sources import SPLITS, draw
+from cyclegan.data.sources import SPLITS
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Watchdog, Workers
-from cyclegan.errors import UserError
-from cyclegan.images import geometry
 from cyclegan.networks import compat
 from cyclegan.run.run_directory import RunDirectory
 from cyclegan.training import setup
@@ -56,22 +54,6 @@ def folder(tmp_path):
         for value in (100, 200):
             Image.fromarray(np.full((16, 20, 3), value, np.uint8)).save(tmp_path / "data" / split / f"{value}.png")
     return str(tmp_path / "data")
-
-
-def test_loaded_images_are_compared_with_the_run(folder, tmp_path, strategies):
-    config = Config.from_settings(dataset=folder, image_size=16, load_size=24, cache="none", verbose=0)
-    checked = []
-    run = types.SimpleNamespace(path=tmp_path / "run", check_data=checked.append, config=config)
-    data = load_data(config, Workers(strategies[1]), run)
-    assert checked == [data.fingerprint()] and checked[0]["testB"].startswith("2 images (")
-    assert data.train_x.shape == (2, 24, 24, 3) and data.test_y.shape == (2, 16, 16, 3)
-
-    def refuse(fingerprint):
-        raise UserError("other images")
-
-    run.check_data = refuse
-    with pytest.raises(UserError, match="other images"):
-        load_data(config, Workers(strategies[1]), run)
 
 
 def test_config_json_gets_the_measured_range(folder, tmp_path, strategies):
@@ -240,12 +222,3 @@ def test_xla_is_timed_only_on_gpus_and_chosen_once(monkeypatch, caplog, flags, h
     is_timed = has_gpu and earlier in (None, "auto") and not flags
     expected = ["--xla on from here on: a step takes 12.3 ms without XLA, 10.0 ms with XLA"]
     assert caplog.messages[-1:] == (expected if is_timed else [])
-
-
-def test_training_crops_until_the_rates_decay(make):
-    trainer, _ = make(image_size=16, load_size=24, crop_until_decay=True, epochs=4, decay_from=3)
-    whole = [geometry.resize(draw("stripes", "trainA", i, 24), (16, 16)) for i in range(2)]
-    whole += [image[:, ::-1] for image in whole]
-    for epoch in (2, 3):
-        image = trainer.splits[0].dataset.image("X", epoch, 0)
-        assert any(np.array_equal(image, each) for each in whole) == (epoch == 3)

@@ -108,19 +108,12 @@ def test_pool_shows_old_fakes_to_the_discriminators_only(make_images):
 
 @pytest.mark.slow
 def test_weight_decay_adds_kernels_to_the_gradients(make_images):
-    (gan, plain), (_, decayed) = (sgd_gradients_with({"weight_decay": decay}, make_images) for decay in (0.0, 0.5))
+    (_, plain), (_, decayed) = (sgd_gradients_with({"weight_decay": decay}, make_images) for decay in (0.0, 0.5))
     fresh = weights(as_trained(GAN(2, Config.from_settings(**TINY))))
     assert any(len(w.shape) == 1 for w in fresh)
     for w, one, other in zip(fresh, plain, decayed):
         added = 0.5 * w if len(w.shape) == 4 else 0.0
         np.testing.assert_allclose(other - one, added + np.zeros_like(w), atol=1e-4)
-    metrics = eager_step(
-        as_trained(GAN(2, Config.from_settings(**{**TINY, "weight_decay": 0.5}))), *[make_images(2)] * 2
-    )
-    kernels = [w for w in fresh[: len(gan.networks["G"].trainable_variables)] if len(w.shape) == 4]
-    assert metrics["loss_G/weight_decay"] == pytest.approx(
-        0.25 * sum((w.astype(np.float64) ** 2).sum() for w in kernels), rel=1e-4
-    )
 
 
 def test_biases_that_training_leaves_out_have_gradient_0(make_images):
