@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import logging
 import os
@@ -13,14 +14,18 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from cyclegan.errors import UserError, printable
+
+if TYPE_CHECKING:
+    import tqdm
 
 ENVIRONMENT = "make the environment with scripts/setup.sh, then: . .venv/bin/activate"
 REINSTALL = "install the package again with its dependencies: python -m pip install PATH_OF_THE_CLONE"
 END_SECONDS = 5.0  # to print why the program ends, if stderr hangs
 LOG_SECONDS = 10.0  # between lines about a phase: a program that is silent for longer seems to hang
+FILE_SECONDS = 30.0  # the same in a file or a pipe, also between lines of a progress bar
 ALL_WORKERS_KNOW = "cyclegan.training"  # loggers below it report the same on every worker
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FILES = {"train": "python train.py", "inspect": "python scripts/inspect_data.py"}  # programs of a clone, see `command`
@@ -98,7 +103,7 @@ def _handlers() -> list[_TerminalHandler]:
 
 @contextlib.contextmanager
 def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[None]:
-    """Log what the program does inside the context, and every `LOG_SECONDS` for how long.
+    """Log what the program does inside the context, and every few seconds for how long.
 
     Args:
         text: What the program does.
@@ -109,11 +114,12 @@ def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[No
         yield
         return
     done, start = threading.Event(), time.monotonic()
+    seconds = LOG_SECONDS if sys.stdout.isatty() else FILE_SECONDS
 
     def log_time() -> None:
         if if_slow and not done.wait(1):
             logger.info(text)
-        while not done.wait(LOG_SECONDS):
+        while not done.wait(seconds):
             logger.info(f"{text}: {time.monotonic() - start:.0f} s")
 
     if not if_slow:
@@ -125,6 +131,43 @@ def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[No
     finally:
         done.set()
         thread.join(END_SECONDS)
+
+
+def progress_bar(visible: bool = True, **settings: Any) -> tqdm.tqdm:
+    """Return a progress bar of tqdm on stderr; in a file or a pipe, it is a line every half minute and at the end."""
+    from tqdm import tqdm
+
+    return (tqdm if sys.stderr.isatty() else _lines_class())(disable=not visible, **settings)
+
+
+@functools.cache
+def _lines_class() -> type[tqdm.tqdm]:
+    from tqdm import tqdm
+
+    class Lines(tqdm):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**{**settings, "delay": FILE_SECONDS, "mininterval": FILE_SECONDS})
+
+        def display(self, *_: Any, **__: Any) -> None:
+            """Do nothing, because tqdm calls this at other times, too."""
+
+        clear = display
+
+        def update(self, n: float | None = 1) -> bool | None:
+            if due := super().update(n):
+                self._print()
+            return due
+
+        def close(self) -> None:
+            if not self.disable and self.leave:
+                self._print()
+            self.delay = float("inf")  # tqdm ends without another line
+            super().close()
+
+        def _print(self) -> None:
+            print(self, file=sys.stderr, flush=True)
+
+    return Lines
 
 
 @contextlib.contextmanager

@@ -15,16 +15,27 @@ MAY_IMPORT = {
     "config": {"errors", "terminal", "whole_file"},
     "images": {"errors", "whole_file", "config"},
     "distribution": {"errors", "lazy_tensorflow", "terminal", "config"},
-    "data": {"errors", "terminal", "config", "images"},
+    "data": {"errors", "lazy_tensorflow", "terminal", "config", "images"},
     "networks": {"errors", "lazy_tensorflow", "config", "distribution.hardware"},
     "methods": {"lazy_tensorflow", "config", "networks"},
     "run": {"errors", "whole_file", "terminal", "config", "distribution"},
     "inspection": {"errors", "terminal", "config", "images", "data", "run"},
     "inference": {
-        *("errors", "whole_file", "lazy_tensorflow", "config", "images", "distribution", "data", "networks", "run")
+        *(
+            "errors",
+            "whole_file",
+            "lazy_tensorflow",
+            "terminal",
+            "config",
+            "images",
+            "distribution",
+            "data",
+            "networks",
+            "run",
+        )
     },
     "interop": {"errors", "terminal"},
-    "evaluation": {"errors", "config", "images", "data", "run", "inference", "interop"},
+    "evaluation": {"errors", "terminal", "config", "images", "data", "run", "inference", "interop"},
     "training": {
         *("errors", "lazy_tensorflow", "terminal", "config", "images", "distribution", "data", "networks", "methods"),
         *("run", "inspection", "evaluation"),

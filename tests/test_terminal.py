@@ -10,7 +10,6 @@ import threading
 import time
 
 import pytest
-import tqdm
 
 from cyclegan import terminal
 from cyclegan.errors import TrainingError, UserError
@@ -56,17 +55,36 @@ def test_logging_shows_each_message_where_it_belongs(verbosity, worker, out, err
     assert shown.err.splitlines() == [line + r"\nlines\x1b" for line in err]
 
 
-def test_logging_leaves_progress_bars_whole(configure_logging, capsys):
+def test_logging_leaves_progress_bars_whole(configure_logging, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     configure_logging()
-    with tqdm.tqdm(total=2, mininterval=0, ncols=60) as bar:
+    with terminal.progress_bar(total=2, mininterval=0, ncols=60) as bar:
         bar.update(1)
         logging.getLogger("cyclegan.data").warning("slow")
     lines = [line.split("\r")[-1] for line in capsys.readouterr().err.split("\n")]
     assert lines[0] == "Warning: slow" and lines[1].startswith(("100%", " 50%"))
 
 
+@pytest.mark.parametrize("leave, lines", [(True, ["Train:  60%", "Train: 100%"]), (False, ["Train:  60%"])])
+def test_a_progress_bar_in_a_pipe_is_a_line_every_half_minute_and_at_the_end(
+    configure_logging, capsys, monkeypatch, leave, lines
+):
+    monkeypatch.setattr(terminal, "FILE_SECONDS", 0.1)
+    configure_logging()
+    with terminal.progress_bar(total=5, desc="Train", leave=leave) as bar:
+        bar.update(2)  # too early for a line
+        logging.getLogger("cyclegan.data").info("a message")
+        time.sleep(0.15)
+        bar.update(1)
+        bar.set_postfix_str("10 images/s")
+        bar.update(2)
+    shown = capsys.readouterr()
+    assert "\r" not in shown.err and [line.split("|")[0] for line in shown.err.splitlines()] == lines
+    assert shown.out == "a message\n"
+
+
 def test_a_phase_is_logged_with_its_time(configure_logging, capsys, monkeypatch):
-    monkeypatch.setattr(terminal, "LOG_SECONDS", 0.1)
+    monkeypatch.setattr(terminal, "FILE_SECONDS", 0.1)
     configure_logging()
     with terminal.phase("Short", if_slow=True):
         pass

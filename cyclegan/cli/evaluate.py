@@ -145,7 +145,12 @@ def checkpoints_table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     names = [", ".join([result["checkpoint"], *result["aliases"]]) for result in results]
     width = max(map(len, [*names, "untranslated"]))
     rows = [[result["directions"][direction]["scores"][name] for direction, name in columns] for result in results]
-    best = [min((value for value in values if not math.isnan(value)), default=None) for values in zip(*rows)]
+    best = [
+        min((value for value in values if not math.isnan(value)), default=None)
+        if "KID_std" in directions[direction]["scores"]  # there are enough images
+        else None
+        for (direction, _), values in zip(columns, zip(*rows))
+    ]
     lines = [(name, result["epoch"], result["step"], row) for name, result, row in zip(names, results, rows)]
     if all(part["untranslated"] for part in directions.values()):
         lines.append(("untranslated", "", "", [directions[d]["untranslated"][name] for d, name in columns]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from cyclegan import terminal
 from cyclegan.config import Config, command_line, serialization
+from cyclegan.errors import UserError
 from cyclegan.run.trackers import check_packages
 
 if TYPE_CHECKING:
@@ -57,22 +59,29 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
 def configure(argv: Sequence[str] | None) -> tuple[Config, Mapping[str, TorchNetwork]]:
     """Return the configuration, and the networks of PyTorch with which --init_from begins a new run.
 
-    A resumed run has its own networks and settings, so the files of --init_from may have been deleted.
+    A resumed run has its own networks and, without --epochs, its own number of epochs. So the files of --init_from may
+    have been deleted, and a finished run stays finished.
 
     Raises:
         UserError: A value cannot work, or flags contradict the networks of --init_from, or these cannot be read.
     """
     typed = command_line.parse_flags(argv)
     given = {**command_line.settings_below(typed), **typed}
-    if not given.get("init_from"):
-        return command_line.configure(typed), {}
-    from cyclegan.cli.import_torch import networks_of
-    from cyclegan.interop.torch_networks import combined_settings, find_files, read_networks
     from cyclegan.run.run_directory import saved_checkpoints, split_checkpoint
 
     folder = {name: given[name] for name in ("dataset", "output_dir") if name in given}
     own = pathlib.Path(Config.from_settings(**folder).run.output_dir)
     resumes = saved_checkpoints(own / "checkpoints") and not given.get("clear_output_dir")
+    so_far: dict[str, tuple[Any, str]] = {}
+    if resumes and "epochs" not in given:
+        with contextlib.suppress(UserError):  # `RunDirectory` reports a damaged file
+            saved = serialization.load(own / "config.json").config
+            so_far["epochs"] = saved.optimization.epochs, os.fspath(own)
+    if not given.get("init_from"):
+        return command_line.configure(typed, so_far), {}
+    from cyclegan.cli.import_torch import networks_of
+    from cyclegan.interop.torch_networks import combined_settings, find_files, read_networks
+
     source = own if resumes else split_checkpoint(given["init_from"])[0]
     weights: dict[str, TorchNetwork] = {}
     if resumes or (source / "config.json").exists():
@@ -84,7 +93,7 @@ def configure(argv: Sequence[str] | None) -> tuple[Config, Mapping[str, TorchNet
     else:
         weights = read_networks(find_files(given["init_from"]))
         settings, names = combined_settings(weights), list(weights)
-    config = command_line.configure(typed, settings)
+    config = command_line.configure(typed, {**settings, **so_far})
     needed = networks_of(config)
     if "discriminator_warmup" not in typed and resumes:
         config = config.replace(discriminator_warmup=saved.optimization.discriminator_warmup)

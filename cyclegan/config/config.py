@@ -38,7 +38,7 @@ COMPONENTS = {
 SETTINGS_OF_A_WORKER = {
     *("dataset", "data_dir", "output_dir", "cache", "cache_gb", "preset", "verbose", "no_peak", "start_timeout"),
 }
-SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile"}  # --config ignores these
+SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile", "wandb", "mlflow"}  # not by --config
 
 
 @dataclasses.dataclass(frozen=True)

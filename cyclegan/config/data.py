@@ -42,8 +42,8 @@ class DataConfig(Section):
     """cycle_gan/NAME of TensorFlow Datasets (horse2zebra, monet2photo, ...); a folder with trainA, trainB and
     optionally testA, testB; or stripes or scenes, the embedded datasets"""
     data_dir: Optional[str] = flag(on_resume=FREE, type=os.path.expanduser)
-    """folder of prepared TensorFlow Datasets; without effect on a folder, stripes and scenes (default:
-    ~/tensorflow_datasets)"""
+    """folder of prepared TensorFlow Datasets; without effect on a folder, stripes and scenes (default: the environment
+    variable TFDS_DATA_DIR, else ~/tensorflow_datasets)"""
     image_size: int = flag(256, least=MIN_SIDE, unit="pixels")
     """side of the networks' input in pixels, a multiple of 4; its height if --image_width is given (default: 256;
     stripes, scenes: 64)"""
@@ -112,6 +112,21 @@ class DataConfig(Section):
         return self.dataset.startswith("cycle_gan/")
 
     @property
+    def folder(self) -> Optional[pathlib.Path]:
+        """Folder of the images; `None` if the dataset is embedded or of TensorFlow Datasets."""
+        return None if self.is_embedded or self.is_tfds else pathlib.Path(self.dataset).expanduser()
+
+    def is_inside(self, path: str | os.PathLike[str]) -> bool:
+        """Return whether a path is the folder of the images or lies in it."""
+        whole = pathlib.Path(path).expanduser().resolve()
+        return self.folder is not None and self.folder.resolve() in (whole, *whole.parents)
+
+    @property
+    def tfds_folder(self) -> pathlib.Path:
+        """Folder of prepared TensorFlow Datasets."""
+        return pathlib.Path(self.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+
+    @property
     def has_pairs(self) -> bool:
         """Whether images of the same name are pairs. Names that are numbers do not make pairs, except in `ALIGNED`."""
         return self.paired_names and not self.is_tfds and (not self.is_embedded or self.dataset in ALIGNED)
@@ -131,13 +146,17 @@ class DataConfig(Section):
         """Whether an image and its translation have the same number of channels, and so can be compared."""
         return self.channels_x == self.channels_y
 
+    def channels(self, domain: str) -> int:
+        """Return the number of channels of a domain, "X" or "Y", or of one of its splits, such as "trainA"."""
+        return self.channels_x if domain[-1] in "XA" else self.channels_y
+
     def value_range(self, domain: str) -> Optional[ValueRange]:
-        """Return the value range of domain "X" or "Y", or `None` without one.
+        """Return the value range of a domain, or of one of its splits, or `None` without one.
 
         Raises:
             UserError: It is "auto" and was never measured.
         """
-        name = f"value_range_{domain.lower()}"
+        name = "value_range_x" if domain[-1] in "XA" else "value_range_y"
         text = getattr(self, name)
         if text == AUTO:
             refuse(name, text, "LO:HI, because no training has measured the values yet")

@@ -322,7 +322,7 @@ class RunConfig(Section):
     verbose: Literal[0, 1, 2] = flag(1, FREE)
     """0: only warnings; 1: progress bars and errors per epoch; 2: all losses too"""
     plot_every: int = flag(10, FREE, least=1)
-    """epochs between sample images, which are also written at the end"""
+    """epochs between sample images, which also follow epochs 1, 2, 5, 10 and the last one"""
     checkpoint_every: int = flag(1, FREE, least=1)
     """epochs between checkpoints; the end of training always has one"""
     checkpoint_minutes: float = flag(10.0, FREE)

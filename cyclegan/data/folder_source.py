@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import pathlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NoReturn, Union
 
 import numpy as np
@@ -29,8 +30,8 @@ HELD_OUT = 0.05  # fraction of the training images that is used for validation i
 def find_images(folder: str | os.PathLike[str], others: list[str] | None = None) -> list[str]:
     """Return the sorted paths of the image files below a folder, relative to it.
 
-    Leaves out hidden files and folders. Follows links to folders, but visits each folder once. Adds the names of the
-    other files that are not hidden to the list `others`.
+    Leaves out hidden files and folders. Follows links to folders, but visits each folder once. Adds the whole paths of
+    the other files that are not hidden to the list `others`.
     """
     found, visited = [], set()
     for where, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
@@ -40,12 +41,12 @@ def find_images(folder: str | os.PathLike[str], others: list[str] | None = None)
             continue
         visited.add(real)
         folders[:] = [name for name in folders if not name.startswith((".", "__MACOSX"))]
-        below = os.path.relpath(where, folder)
         for name in files:
-            if is_image(os.path.join(where, name)):
-                found.append(name if below == os.curdir else os.path.join(below, name))
+            path = os.path.join(where, name)
+            if is_image(path):
+                found.append(os.path.relpath(path, folder))
             elif others is not None and not name.startswith("."):
-                others.append(name)
+                others.append(path)
     return sorted(found)
 
 
@@ -96,84 +97,102 @@ def below(folder: str | os.PathLike[str], name: Name) -> Name:
 
 
 def describe_stacks(
-    split: str, names: Sequence[Name], images: np.ndarray, channel_pages: np.ndarray, channels: int
-) -> list[str]:
-    """Return remarks about files with several images or pages of channels, if there are any.
-
-    `images` and `channel_pages` have their numbers by file, and `channels` is the number that is used.
-    """
-    notes = []
-    if files := {name.path for name in names if isinstance(name, Slice)}:
-        flat = sum(not isinstance(name, Slice) for name in names)
-        notes.append(f"{split}: {counted(len(names), 'image')} in {counted(len(files) + flat, 'file')}")
-    several = np.flatnonzero(images > 1)
-    if len(several):
-        example = f"{printable(names[several[0]])} ({images[several[0]]})"
-        notes.append(
-            f"{split}: {counted(len(several), 'file')} with several pages, slices or frames, for example {example};"
-            " only the first of each is used: --stacks all uses all"
-        )
-    partial = np.flatnonzero((channel_pages > 1) & (channel_pages != channels))
-    if len(partial):
-        example, number = printable(f"{names[partial[0]]}"), channel_pages[partial[0]]
-        notes.append(
-            f"{split}: {counted(len(partial), 'image')} with a page for each channel, for example {example} ({number});"
-            f" only the first channel is used: --channels_{'y' if split.endswith('B') else 'x'} {number} uses all"
-        )
-    return notes
+    data: DataConfig, names: Mapping[str, Sequence[Name]], facts: Mapping[str, np.ndarray]
+) -> Iterator[str]:
+    """Yield remarks about files with several images or pages of channels; `facts` has both numbers of each image."""
+    for split, part in names.items():
+        if files := {name.path for name in part if isinstance(name, Slice)}:
+            flat = sum(not isinstance(name, Slice) for name in part)
+            yield f"{split}: {counted(len(part), 'image')} in {counted(len(files) + flat, 'file')}"
+        images, pages = facts[split]["images"], facts[split]["channel_pages"]
+        several = np.flatnonzero(images > 1)
+        if len(several):
+            example = f"{printable(part[several[0]])} ({images[several[0]]})"
+            yield (
+                f"{split}: {counted(len(several), 'file')} with several pages, slices or frames, for example {example};"
+                " only the first of each is used: --stacks all uses all"
+            )
+        partial = np.flatnonzero((pages > 1) & (pages != data.channels(split)))
+        if len(partial):
+            example, number = printable(f"{part[partial[0]]}"), pages[partial[0]]
+            yield (
+                f"{split}: {counted(len(partial), 'image')} with a page for each channel, for example {example}"
+                f" ({number}); only the first channel is used: --channels_{'y' if split.endswith('B') else 'x'}"
+                f" {number} uses all"
+            )
 
 
 def find_splits(
     folder: pathlib.Path,
+    data: DataConfig,
     splits: Collection[str],
-    list_images: Callable[[str, Sequence[Name]], list[Name]] = lambda split, files: [*files],
-    unreadable: Sequence[str] = (),
+    bars: bool = False,
+    unreadable: list[str] | None = None,
 ) -> tuple[dict[str, list[Name]], list[str]]:
-    """Return the images of the splits of a dataset.
+    """Return the images of the splits of a dataset, such as "trainA", and remarks for the user.
 
-    Without a test folder, the last training images of the domain are held out for validation. These are all images of
-    the last files if there are several files.
-
-    Args:
-        folder: The folder of the dataset.
-        splits: Names of folders, such as "trainA".
-        list_images: Function that returns the images of files of a split, see `expand`; by default one of each file.
-        unreadable: The list to which `list_images` adds files that it cannot read: a split may then seem too small.
-
-    Returns:
-        Images with paths relative to the folder by split, and remarks for the user.
+    Paths are relative to the folder. Without a test folder, training images of the domain are held out for validation,
+    see `hold_out`. For `unreadable` see `expand`.
     """
     names: dict[str, list[Name]] = {}
     notes: list[str] = []
     for domain in "AB":
         train, test = f"train{domain}", f"test{domain}"
-        if (folder / test).is_dir():
-            names[test] = list_images(test, _list_split(folder, test, notes))
-        if train in splits or test not in names:
-            if not (folder / train).is_dir():
-                absent = "" if train in splits else f", and no {test}"
-                around = f": try {folder.parent}" if (folder.parent / train).is_dir() else ""
+        has_test = os.path.lexists(folder / test)
+        needed = [test] * has_test + [train] * (train in splits or not has_test)
+        for split in needed:
+            if not (folder / split).is_dir():
+                absent = f", and no {test}" if needed == [train] and train not in splits else ""
+                around = f": try {folder.parent}" if (folder.parent / split).is_dir() else ""
                 raise UserError(
-                    f"{folder / train}: no such folder{absent}; expected images of one domain in trainA, of the other"
-                    f" in trainB{around}"
+                    f"{folder / split}: {describe_missing(folder / split)}{absent}; expected images of one domain in"
+                    f" trainA, of the other in trainB{around or _describe_content(folder)}"
                 )
-            names[train] = _list_split(folder, train, notes)
-            if test in names or len(names[train]) == 1:
-                names[train] = list_images(train, names[train])
-        if test not in names:
-            total = len(names[train])
-            if total == 1 and not unreadable:
-                raise UserError(
-                    f"{folder / train}: 1 image and no {test}; expected 2 images, one of them for validation"
-                )
-            count = max(1, round(HELD_OUT * total))
-            kept, held_out = names[train][:-count], names[train][-count:]
-            names[train], names[test] = list_images(train, kept) if train in splits else [], list_images(test, held_out)
-            unit = "images" if len(names[test]) == count else "files"
-            notes.append(
-                f"No {test} in {folder}: the last {count} of {total} {unit} of {train} are held out for validation"
-            )
+            files = _list_split(folder, split, notes)
+            names[split] = expand(folder, files, data.channels(split), data, bars, unreadable)
+        if not has_test:
+            names[train], names[test], note = hold_out(names[train], train)
+            notes.append(f"No {test} in {folder}: {note}")
     return {split: names[split] for split in splits}, notes
+
+
+def hold_out(images: Sequence[Name], split: str) -> tuple[list[Name], list[Name], str]:
+    """Divide the images of a training split into those to train on and those for validation; describe the latter.
+
+    A hash of the name chooses the files for validation, so that they are no series; the choice is the same for equal
+    names in trainA and trainB. Of files with several images, whole files are held out, because neighbors look alike; of
+    a single such file, the last images. A single image is used for both.
+    """
+    if len(images) == 1:
+        return [*images], [*images], f"the only image of {split} is used for training and for validation"
+    files: dict[str, list[Name]] = {}
+    for image in images:
+        files.setdefault(image.path if isinstance(image, Slice) else image, []).append(image)
+    flat, stacks = ([path for path, part in files.items() if (len(part) > 1) == is_stack] for is_stack in (False, True))
+    held_out: set[Name] = set()
+    texts = []
+    for unit, group in (("images", flat), ("files with several images", stacks)):
+        if len(group) > 1:
+            paths = sorted(group, key=_hash)[: number_held_out(len(group))]
+            held_out.update(image for path in paths for image in files[path])
+            texts.append(f"{len(paths)} of {len(group)} {unit} of {split}")
+    if len(stacks) == 1:
+        part = files[stacks[0]]
+        last = part[-number_held_out(len(part)) :]
+        held_out.update(last)
+        texts.append(f"the last {len(last)} of {len(part)} images of {printable(stacks[0])} (like those before them)")
+    kept, chosen = ([image for image in images if (image in held_out) == is_held] for is_held in (False, True))
+    return kept, chosen, f"{' and '.join(texts)} are held out for validation"
+
+
+def number_held_out(count: int) -> int:
+    """Return how many of some images or files are held out: 5 %, at least 1, and at least 8 of 80 or more."""
+    return max(8 if count >= 80 else 1, round(HELD_OUT * count))
+
+
+def _hash(path: str) -> bytes:
+    """Return the hash of the name of a file below its split, without the extension."""
+    return hashlib.sha256(os.fsencode(stem(path.partition(os.sep)[2]))).digest()
 
 
 def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[Name]:
@@ -190,10 +209,28 @@ def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[Name
 
 def describe_others(folder: str, others: Sequence[str]) -> str:
     """Return a remark about the files of a folder that are not used."""
-    kinds = sorted({os.path.splitext(name)[1].lower() or name for name in others})
+    links = [path for path in others if os.path.islink(path) and not os.path.exists(path)]
+    files = {*others} - {*links}
+    kinds = ["links to nothing"] * bool(links)
+    kinds += sorted({os.path.splitext(path)[1].lower() or os.path.basename(path) for path in files})
     shown = printable(", ".join(kinds[:MAX_EXTENSIONS])) + ", ..." * (len(kinds) > MAX_EXTENSIONS)
-    hint = "if they are images, convert them to PNG or JPEG"
-    return f"Files of {printable(folder)} that are not used: {len(others)} ({shown}); {hint}"
+    hints = [f"for example {printable(links[0])} -> {printable(os.readlink(links[0]))}"] if links else []
+    hints += ["if they are images, convert them to PNG or JPEG"] * bool(files)
+    return f"Files of {printable(folder)} that are not used: {len(others)} ({shown}); {'; '.join(hints)}"
+
+
+def describe_missing(folder: str | os.PathLike[str]) -> str:
+    """Return what is at the path of a folder that does not exist."""
+    if os.path.exists(folder):
+        return "a file"
+    is_link = os.path.islink(folder)
+    return f"a link to {printable(os.readlink(folder))}, which does not exist" if is_link else "no such folder"
+
+
+def _describe_content(folder: pathlib.Path) -> str:
+    names = sorted(os.listdir(folder))
+    shown = printable(", ".join(names[:MAX_EXTENSIONS])) + ", ..." * (len(names) > MAX_EXTENSIONS)
+    return f"; {folder} has {shown or 'no files'}"
 
 
 def find_pairs(x: ImageFiles, y: ImageFiles) -> np.ndarray:

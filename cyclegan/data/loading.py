@@ -8,12 +8,10 @@ import dataclasses
 import functools
 import os
 import pathlib
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 
 import numpy as np
 import psutil
-import tqdm
 
 from cyclegan import terminal
 from cyclegan.config.data import ValueRange
@@ -165,23 +163,20 @@ def for_each_image(
         UserError: The function raised `UnreadableImageError` for some images, or there are texts of earlier ones,
             `unreadable`; the text names at most ten.
     """
-    reasons: list[str] = []
+    reasons = {*unreadable}
 
     def call(split: str, index: int) -> None:
         try:
             function(split, index)
         except UnreadableImageError as error:
-            reasons.append(str(error))
+            reasons.add(str(error))
 
     items = [(split, index) for split, part in sources.items() for index in range(len(part))]
-    delay = 0 if sys.stderr.isatty() else terminal.LOG_SECONDS  # a log shows slow passes only
-    times = {"delay": delay, "mininterval": max(0.1, delay)}
-    bar = tqdm.tqdm(desc=title, total=len(items), unit=" images", disable=not bars, leave=False, **times)
+    bar = terminal.progress_bar(bars, desc=title, total=len(items), unit=" images", leave=False)
     threads = min(32, available_cores() + 4)  # Python's default, for the cores of this process
     with bar, concurrent.futures.ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(call, *zip(*items)):
             bar.update()
-    reasons += dict.fromkeys(text for text in unreadable if text not in reasons)
     if reasons:
         names = "; ".join(sorted(reasons)[:MAX_NAMED])
         more = f" and {len(reasons) - MAX_NAMED} more" if len(reasons) > MAX_NAMED else ""

@@ -13,13 +13,12 @@ import os
 import pathlib
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 import numpy as np
 from PIL import Image
 
 from cyclegan import terminal
-from cyclegan.config.data import AUTO, DataConfig
+from cyclegan.config.data import DataConfig
 from cyclegan.data import folder_source, loading, scenes, stripes
 from cyclegan.data.folder_source import Name
 from cyclegan.data.loading import ImageFiles
@@ -36,7 +35,6 @@ SEEDS = {
     "stripes": {"trainA": 1, "trainB": 2, "testA": 3, "testB": 3},
     "scenes": {"trainA": 1, "trainB": 1, "testA": 3, "testB": 3},
 }
-T = TypeVar("T")
 COMPARED = 2  # images on which exports are compared, at each size
 RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps decoded images in memory
 
@@ -45,6 +43,7 @@ RAM_FRACTION = 0.25  # share of the free memory up to which --cache auto keeps d
 class Domains:
     """Images of both domains; training images are `None` if they were not loaded."""
 
+    files: Mapping[str, ImageFiles]  # all images and masks, such as "trainA" and "masks of trainA"
     train_x: ImageFiles | None
     train_y: ImageFiles | None
     test_x: ImageFiles
@@ -58,16 +57,18 @@ class Domains:
     def fingerprint(self) -> dict[str, str]:
         """Return texts that identify the dataset, whatever its folder is; see `RunDirectory.check_data`."""
         counts, lengths = {}, {}
-        images = (self.train_x, self.train_y, self.test_x, self.test_y)
-        masks = [part and part.masks for part in images]
-        for split, part in zip((*SPLITS, *(f"masks of {split}" for split in SPLITS)), (*images, *masks)):
-            if part is not None:
-                names = "\0".join(part.names).encode(errors="surrogateescape")
-                counts[split] = f"{len(part)} images ({zlib.crc32(names):08x})"
-                sizes = part.facts["length"]
-                checksum = zlib.crc32(sizes.astype("<i8").tobytes())
-                lengths[f"{split} bytes"] = f"{sizes.sum()} bytes ({checksum:08x})"
+        for split, part in self.files.items():
+            names = "\0".join(part.names).encode(errors="surrogateescape")
+            counts[split] = f"{len(part)} images ({zlib.crc32(names):08x})"
+            sizes = part.facts["length"]
+            checksum = zlib.crc32(sizes.astype("<i8").tobytes())
+            lengths[f"{split} bytes"] = f"{sizes.sum()} bytes ({checksum:08x})"
         return {**counts, **lengths}
+
+    def samples(self) -> dict[str, int]:
+        """Return checksums of samples of the files, which tell other content of the same length."""
+        parts = self.files.items()
+        return {f"content of {split}": zlib.crc32(part.facts["sample"].tobytes()) for split, part in parts}
 
 
 def load_domains(
@@ -92,16 +93,10 @@ def load_domains(
     with terminal.phase("Finding the images", bars):
         unreadable: list[str] = []
         sources, names, notes = _find(data, splits, bars, unreadable)
-    channels = {split: _of_domain(split, data.channels_x, data.channels_y) for split in splits}
-    ranged = [split for split in splits if _of_domain(split, data.value_range_x, data.value_range_y)]
+    channels = {split: data.channels(split) for split in splits}
+    ranged = [split for split in splits if (data.value_range_x if split.endswith("A") else data.value_range_y)]
     facts = loading.check_files(sources, channels, bars, ranged, unreadable)
-    stacks = [
-        text
-        for split in splits
-        for text in folder_source.describe_stacks(
-            split, names[split], facts[split]["images"], facts[split]["channel_pages"], channels[split]
-        )
-    ]
+    stacks = folder_source.describe_stacks(data, names, facts)
     data, measured = measure_ranges(data, sources, bars)
     dtype = np.dtype(np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8)
     files = {
@@ -112,7 +107,7 @@ def load_domains(
             geometry.resized_sizes(data, multiple, loading.sizes_of(facts[split]), split.startswith("train")),
             channels[split],
             dtype,
-            data.value_range(_of_domain(split, "X", "Y")),
+            data.value_range(split),
             [f"{name}" for name in names[split]],
             nodata=data.nodata,
         )
@@ -126,15 +121,11 @@ def load_domains(
         [name for part in files.values() for name in part.names],
     )
     pairs, paired = _find_pairs(data, files)
-    deep = {split: np.flatnonzero(part["deep"]) for split, part in facts.items()}
-    narrow = [
-        f"{text}, so the networks see little contrast: try --{name} {AUTO}"
-        for name, text in find_narrow(data, sources, deep)
-    ]
+    narrow = [*find_narrow(data, sources, facts)]
     in_decay = _uncropped(data, multiple, files)
-    masks = {f"masks of {split}": part.masks for split, part in {**files, **in_decay}.items() if part.masks}
-    decoded = _decode(data, {**files, **in_decay, **masks}, local_workers, bars)
+    decoded = _decode(data, {**_with_masks(files), **_with_masks(in_decay)}, local_workers, bars)
     return Domains(
+        _with_masks(files),
         files.get("trainA"),
         files.get("trainB"),
         files["testA"],
@@ -145,11 +136,6 @@ def load_domains(
         {name: getattr(data, name) for name in RANGES.values()},
         pairs,
     )
-
-
-def _of_domain(split: str, x: T, y: T) -> T:
-    """Return the setting of the domain of a split: of X for trainA and testA, otherwise of Y."""
-    return x if split.endswith("A") else y
 
 
 def _find(
@@ -163,41 +149,29 @@ def _find(
         test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
         sides = {split: max(data.load_shape if split.startswith("train") else test_shape) for split in splits}
         return *_draw_files(data, sides), ()
-    if data.is_tfds:
+    if (folder := data.folder) is None:
         from cyclegan.data import tfds_source  # slow to import
 
-        builder = tfds_source.cycle_gan_builder(data.dataset, data.data_dir)
+        builder = tfds_source.cycle_gan_builder(data.dataset, data.tfds_folder)
         return *tfds_source.read(builder, splits, data.max_dataset_size, bars), ()
-    folder = pathlib.Path(data.dataset).expanduser()
-    if folder.is_file():
-        raise UserError(f"--dataset {data.dataset}: a file; expected a folder with trainA and trainB")
     if not folder.is_dir():
         from cyclegan.data import tfds_source
 
         raise UserError(
-            f"--dataset {data.dataset}: no such folder; expected a folder with trainA and trainB, stripes, scenes, or"
-            f" cycle_gan/NAME with NAME one of {', '.join(tfds_source.cycle_gan_names())}"
+            f"--dataset {data.dataset}: {folder_source.describe_missing(folder)}; expected a folder with trainA and"
+            f" trainB, stripes, scenes, or cycle_gan/NAME with NAME one of {', '.join(tfds_source.cycle_gan_names())}"
         )
-
-    def list_images(split: str, files: Sequence[Name]) -> list[Name]:
-        channels = _of_domain(split, data.channels_x, data.channels_y)
-        return folder_source.expand(folder, files, channels, data, bars, unreadable)
-
-    found, notes = folder_source.find_splits(folder, splits, list_images, () if unreadable is None else unreadable)
-    images = {split: part[: data.max_dataset_size] for split, part in found.items()}
-    return (
-        {split: [folder_source.below(folder, name) for name in part] for split, part in images.items()},
-        images,
-        notes,
-    )
+    found, notes = folder_source.find_splits(folder, data, splits, bars, unreadable)
+    names = {split: part[: data.max_dataset_size] for split, part in found.items()}
+    return {split: [folder_source.below(folder, name) for name in part] for split, part in names.items()}, names, notes
 
 
 def draw(dataset: str, split: str, index: int, size: int) -> np.ndarray:
     """Draw an image of an embedded dataset: uint8 [size, size, 3]."""
     rng = np.random.default_rng([SEEDS[dataset][split], index])
     if dataset == "stripes":
-        return stripes.draw(stripes.random_scene(rng), _of_domain(split, "horse", "zebra"), size)
-    return scenes.draw(scenes.random_scene(rng), _of_domain(split, "labels", "rendering"), size)
+        return stripes.draw(stripes.random_scene(rng), "horse" if split.endswith("A") else "zebra", size)
+    return scenes.draw(scenes.random_scene(rng), "labels" if split.endswith("A") else "rendering", size)
 
 
 def _draw_files(data: DataConfig, sides: Mapping[str, int]) -> tuple[dict[str, list[bytes]], dict[str, list[str]]]:
@@ -234,10 +208,9 @@ def _uncropped(data: DataConfig, multiple: int, files: Mapping[str, ImageFiles])
 
 def _add_masks(data: DataConfig, files: Mapping[str, ImageFiles], bars: bool) -> Sequence[str]:
     """Give the images of a folder with maskA or maskB their masks; return remarks for the user."""
-    notes = []
-    for domain in "AB" if not (data.is_embedded or data.is_tfds) else "":
-        folder = pathlib.Path(data.dataset).expanduser() / f"mask{domain}"
-        if not folder.is_dir():
+    notes: list[str] = []
+    for domain in "AB":
+        if not (data.folder and (folder := data.folder / f"mask{domain}").is_dir()):
             continue
         if not data.same_channels:
             raise UserError(
@@ -258,6 +231,10 @@ def _add_masks(data: DataConfig, files: Mapping[str, ImageFiles], bars: bool) ->
             part.masks = _load_masks(folder, split, part, paths, bars)
         notes.append(f"Masks: {folder} has one for each of {len(names)} images; the networks change nothing outside")
     return notes
+
+
+def _with_masks(files: Mapping[str, ImageFiles]) -> dict[str, ImageFiles]:
+    return {**files, **{f"masks of {name}": part.masks for name, part in files.items() if part.masks}}
 
 
 def _load_masks(folder: pathlib.Path, split: str, images: ImageFiles, paths: Sequence[Name], bars: bool) -> ImageFiles:
@@ -314,7 +291,8 @@ def comparison_images(
     They have the `size` (height, width) in pixels, by default the size of the training, and again a larger one. The
     sides of the generators' input must be divisible by `multiple`.
     """
-    split, channels = ("testA", data.channels_x) if direction == "x2y" else ("testB", data.channels_y)
+    split = "testA" if direction == "x2y" else "testB"
+    channels = data.channels(split)
     height, width = data.image_shape
     sizes = [size] if size else [(height, width), (height + multiple, width + 2 * multiple)]
     shown = " and ".join(f"{height} x {width}" for height, width in sizes) + " pixels"
@@ -326,7 +304,7 @@ def comparison_images(
         return images, f"{COMPARED} drawn images, {shown}"
     at_each_size = [file for _ in sizes for file in sources]
     resized = np.array([each for each in sizes for _ in sources])
-    value_range = data.value_range(_of_domain(split, "X", "Y"))
+    value_range = data.value_range(split)
     facts = loading.check_files({"": at_each_size}, {"": channels}, ranged=[""] if value_range else [])[""]
     found = ImageFiles("", at_each_size, facts, resized, channels, value_range=value_range, nodata=data.nodata)
     loading.decode_all({"": found})
@@ -335,8 +313,8 @@ def comparison_images(
 
 def _held_out(data: DataConfig, split: str) -> Sequence[Source]:
     """Return the first held-out images of a folder or a prepared dataset; none if it is gone."""
-    prepared_in = pathlib.Path(data.data_dir or "~/tensorflow_datasets").expanduser() / data.dataset
-    if not data.is_embedded and (not data.is_tfds or any(prepared_in.glob("*/dataset_info.json"))):
+    is_prepared = data.is_tfds and any((data.tfds_folder / data.dataset).glob("*/dataset_info.json"))
+    if data.folder or is_prepared:
         with contextlib.suppress(UserError):
             return _find(dataclasses.replace(data, max_dataset_size=COMPARED), [split], bars=False)[0][split]
     return ()

@@ -6,16 +6,21 @@ Import this module only where such a dataset is used: TensorFlow Datasets takes 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import logging
+import os
+import pathlib
+import shutil
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import requests  # TFDS downloads with it, so this respects the same proxies and certificates
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from cyclegan import terminal
 from cyclegan.errors import UserError, first_line
 
 ANSWER_SECONDS = 3  # how long the host of a dataset may take to answer
@@ -27,19 +32,18 @@ def cycle_gan_names() -> list[str]:
     return [config.name for config in tfds.builder_cls(FAMILY).BUILDER_CONFIGS]
 
 
-def cycle_gan_builder(dataset: str, data_dir: str | None) -> tfds.core.DatasetBuilder:
+def cycle_gan_builder(dataset: str, folder: pathlib.Path) -> tfds.core.DatasetBuilder:
     """Return the builder of a dataset cycle_gan/NAME, which is prepared or whose host answers."""
     name = dataset[len(f"{FAMILY}/") :]
     if name not in cycle_gan_names():
         raise UserError(f"--dataset {dataset}: expected {FAMILY}/NAME with NAME one of {', '.join(cycle_gan_names())}")
     # TFDS warns of a dataset that is not prepared; the errors here name the fix.
     logging.getLogger("absl").setLevel(logging.ERROR)
-    builder = tfds.builder(dataset, data_dir=data_dir)
+    builder = tfds.builder(dataset, data_dir=os.fspath(folder))
     url = next((url for url in builder.url_infos if url.endswith(f"/{name}.zip")), None)
-    is_prepared = (builder.data_path / "dataset_info.json").exists()
-    if url and not is_prepared and not _host_answers(url):  # TFDS itself would try for minutes
+    if url and not _is_prepared(builder) and not _host_answers(url):  # TFDS itself would try for minutes
         raise UserError(
-            f"{dataset} is not prepared in {builder.data_path.parent.parent.parent}, and its host ({url.split('/')[2]})"
+            f"{dataset} is not prepared in {folder}, and its host ({url.split('/')[2]})"
             " does not answer; expected a connection to it. Or name the folder that holds the dataset with --data_dir,"
             " or train on your own images with --dataset FOLDER, or on the embedded ones with --dataset stripes"
         )
@@ -80,14 +84,39 @@ def _prepare(builder: tfds.core.DatasetBuilder, bars: bool) -> None:
 
     nowhere = sys.stdout if bars else io.StringIO()
     try:
-        with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(sys.stderr if bars else nowhere):
-            builder.download_and_prepare()
+        if _is_prepared(builder):
+            return
+        with (
+            _locked(builder),
+            contextlib.redirect_stdout(nowhere),
+            contextlib.redirect_stderr(sys.stderr if bars else nowhere),
+        ):
+            builder.download_and_prepare()  # returns at once if another process has prepared it meanwhile
+            builder.info.read_from_directory(builder.data_path)
     except (OSError, tf.errors.OpError, tfds.download.DownloadError, NonMatchingChecksumError) as error:
         raise UserError(
             f"TensorFlow Datasets could not prepare {builder.info.full_name} in {builder.data_path}:"
             f" {type(error).__name__}: {first_line(error)}. Expected a folder that can be"
             " written to (--data_dir), with free space, and a dataset that can be downloaded"
         ) from error
+
+
+def _is_prepared(builder: tfds.core.DatasetBuilder) -> bool:
+    return (builder.data_path / "dataset_info.json").exists()
+
+
+@contextlib.contextmanager
+def _locked(builder: tfds.core.DatasetBuilder) -> Iterator[None]:
+    """Let one process at a time prepare a dataset, and remove what killed ones have left."""
+    folder = builder.data_path.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "a") as lock:
+        waits = terminal.phase(f"Waiting for another process that prepares {folder}", if_slow=True)
+        with waits, contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for path in folder.glob("incomplete.*"):
+                shutil.rmtree(path, ignore_errors=True)
+        yield
 
 
 def _host_answers(url: str) -> bool:

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from cyclegan.data.loading import available_cores
 from cyclegan.data.sampler import Call, UnpairedSampler
 from cyclegan.images.image import ImageArray
+from cyclegan.lazy_tensorflow import tf
 
 MIN_PARALLEL_CALLS = 4  # on few cores, too, because reading files waits
 MAX_PARALLEL_CALLS = 16  # bounds the memory of the images that are read ahead

@@ -61,7 +61,7 @@ def measure_ranges(
     for split, name in RANGES.items():
         if getattr(data, name) != AUTO or split not in sources:
             continue
-        values = sample_values(sources[split], _channels(data, name), data.nodata, bars, skip_unreadable)
+        values = sample_values(sources[split], data.channels(split), data.nodata, bars, skip_unreadable)
         if not len(values):
             raise UserError(f"--{name} {AUTO}: no image of {split} can be read and has data; expected one: repair them")
         text = ":".join(f"{value:.9g}" for value in np.percentile(values, PERCENTILES))
@@ -76,29 +76,28 @@ def measure_ranges(
 
 
 def find_narrow(
-    data: DataConfig, sources: Mapping[str, Sequence[Source]], deep: Mapping[str, np.ndarray]
-) -> Iterator[tuple[str, str]]:
-    """Decode a few images; yield (name of the setting, text) for splits whose values fill a small part of their range.
+    data: DataConfig, sources: Mapping[str, Sequence[Source]], facts: Mapping[str, np.ndarray]
+) -> Iterator[str]:
+    """Decode a few images; yield remarks about splits whose values fill a small part of their range.
 
-    `deep` has the indices of the images to choose from, by split: those with 16 bits or a value range.
+    `facts` has "deep" of each image by split. Those with 16 bits or a value range are decoded.
     """
     for split, name in RANGES.items():
-        chosen = deep.get(split, np.empty(0, int))
+        chosen = np.flatnonzero(facts[split]["deep"]) if split in facts else np.empty(0, int)
         if not len(chosen):
             continue
         sampled = [sources[split][i] for i in chosen[:: -(-len(chosen) // FEW_SAMPLED)]]
         try:
-            found = sample_values(sampled, _channels(data, name), data.nodata)
+            found = sample_values(sampled, data.channels(split), data.nodata)
         except UserError:  # decoding will name all files that cannot be read
             continue
         if not len(found):
             continue
         values = np.percentile(found, PERCENTILES)
-        low, high = data.value_range(name[-1].upper()) or FULL_RANGE
+        low, high = data.value_range(split) or FULL_RANGE
         if np.ptp(np.clip(values, low, high)) < NARROW * (high - low):
             shown = "{:.9g} to {:.9g}".format(*values)
-            yield name, f"{split} has values from {shown}, and its range is {low:.9g} to {high:.9g}"
-
-
-def _channels(data: DataConfig, setting: str) -> int:
-    return data.channels_x if setting == "value_range_x" else data.channels_y
+            yield (
+                f"{split} has values from {shown}, and its range is {low:.9g} to {high:.9g}, so the networks see little"
+                f" contrast; try --{name} {AUTO}"
+            )

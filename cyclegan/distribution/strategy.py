@@ -126,18 +126,17 @@ def allow_memory_growth(gpus: Iterable[tf.config.PhysicalDevice] | None = None) 
 
 
 def explain_unseen_gpus() -> str | None:
-    """Return a warning if this machine has NVIDIA GPUs that TensorFlow does not see; else `None`."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
-    if hidden or tf.config.list_physical_devices("GPU") or not shutil.which("nvidia-smi"):
+    """Return a warning if this machine has, or CUDA_VISIBLE_DEVICES names, GPUs that TensorFlow does not see."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible in ("", "-1") or tf.config.list_physical_devices("GPU"):
         return None
-    try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
+    listed = ""
+    if shutil.which("nvidia-smi"):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True).stdout
     names = re.findall(r"^GPU .*?: (.*?) *(?:\(UUID.*)?$", listed, re.MULTILINE)
     if not names:
-        return None
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return visible and f"CUDA_VISIBLE_DEVICES={visible}, but there is no GPU to see: training runs on the CPU"
     where = "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible}"
     return (
         f"nvidia-smi lists {len(names)} GPU(s) ({names[0]}), but TensorFlow {tf.__version__} sees none{where}, so"

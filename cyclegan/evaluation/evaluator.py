@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import collections
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
+from cyclegan import terminal
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import sources
 from cyclegan.errors import TrainingError, UserError
@@ -18,8 +19,10 @@ from cyclegan.images.geometry import centre_crop
 from cyclegan.images.image import ImageArray
 from cyclegan.images.value_range import from_float, to_float
 
+logger = logging.getLogger(__name__)
 BATCH_SIZE = 4  # fixed, so that scores during training do not depend on --batch_size
 SUBSETS = 100  # of KID
+RELIABLE = 20  # images; scores of fewer depend on chance
 LEVELS = 127.5  # gray levels per unit of the networks' value range [-1, 1]
 Measures = dict[str, np.ndarray]  # features or errors of images by name, [N, ...]
 
@@ -42,6 +45,9 @@ class Evaluator:
         seed: Seed of the subsets of KID.
         batch_size: Images per batch.
         bars: Whether to show progress bars.
+
+    Attributes:
+        is_reliable: Whether there are at least `RELIABLE` images; otherwise scores have no deviation.
 
     Raises:
         UserError: A domain has fewer than 2 images, or paired domains have different numbers of images.
@@ -78,6 +84,14 @@ class Evaluator:
                     )
         if paired and len(x) != len(y):
             raise UserError(f"{len(x)} held-out images of X and {len(y)} of Y: expected equal numbers of paired images")
+        counts = [len(part[direction]) for direction in self.directions for part in (self._source, self._real)]
+        self.is_reliable = min(counts) >= RELIABLE
+        if not self.is_reliable:
+            logger.warning(
+                f"Scores of {min(counts)} images depend on chance: below {RELIABLE} they have no deviation, and choose"
+                f" neither a best checkpoint nor the end of training (--patience); add images to"
+                f" {' and '.join(sources.TEST_SPLITS)}"
+            )
 
     def scores(self, direction: str, errors: bool = True) -> dict[str, float]:
         """Return the scores of the generator of a direction by name.
@@ -151,7 +165,7 @@ class Evaluator:
     def _distances(self, features: np.ndarray, direction: str) -> dict[str, float]:
         real = self._features_of(self._real[direction])
         mean, deviation = kid(features, real, SUBSETS, seed=self._seed)
-        return {"FID": fid(features, real), "KID": mean, "KID_std": deviation}
+        return {"FID": fid(features, real), "KID": mean, **({"KID_std": deviation} if self.is_reliable else {})}
 
     def _features_of(self, images: ImageArray) -> np.ndarray:
         if id(images) not in self._features:
@@ -167,8 +181,8 @@ class Evaluator:
         Batches are full, so that networks are traced once.
         """
         found: dict[str, list[np.ndarray]] = collections.defaultdict(list)
-        hidden = not (self._bars and title) or None  # None shows bars on a terminal only
-        with tqdm.tqdm(total=len(images), desc=title, unit=" images", disable=hidden, leave=False) as bar:
+        visible = bool(self._bars and title)
+        with terminal.progress_bar(visible, total=len(images), desc=title, unit=" images", leave=False) as bar:
             for start in range(0, len(images), self._batch_size):
                 indices = range(start, min(start + self._batch_size, len(images)))
                 for name, values in measure(tf.constant(to_float(self._crops(images, indices))), indices).items():

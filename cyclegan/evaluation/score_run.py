@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from cyclegan.config import serialization
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading, sources
 from cyclegan.data.loading import ImageFiles
@@ -155,6 +156,13 @@ class _Scorer:
         features = options.features or ("fid" if options.protocol else "inception")
         extractor = make_extractor(features, [model.channels(direction)[1] for direction in self._directions])
         domains = sources.load_domains(config.data, config.networks.multiple, splits=sources.TEST_SPLITS, bars=True)
+        known, found = serialization.load(model.path / "config.json").data, domains.fingerprint()
+        others = [split for split in sources.TEST_SPLITS if known.get(split, found[split]) != found[split]]
+        if others and config.data.folder and config.data.max_dataset_size == model.config.data.max_dataset_size:
+            logger.warning(
+                f"The held-out images of {' and '.join(others)} are not those of the run's training, which may have"
+                " trained on them"
+            )
         embedded = config.data.is_embedded
         if options.paired and not embedded:
             check_same_names(domains.test_x.names, domains.test_y.names)

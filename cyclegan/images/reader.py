@@ -49,6 +49,7 @@ class ImageFacts(NamedTuple):
     width: int
     deep: bool  # whether it has more than 8 bits per band
     end: int  # checksum of the end of a compressed file, otherwise 0: files of one length with the same end are equal
+    sample: int  # checksum of the middle and the end of the file
     images: int  # of the file: pages, slices or frames
     channel_pages: int  # see `Header`
 
@@ -60,7 +61,9 @@ class RowImage(NamedTuple):
     read: Callable[[slice], DecodedImage]  # decodes rows like `decode_values`
 
 
-FACTS_DTYPE = np.dtype([*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32, np.int32, np.int32))])
+FACTS_DTYPE = np.dtype(
+    [*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32, np.uint32, np.int32, np.int32))]
+)
 
 
 def decode(
@@ -178,13 +181,16 @@ def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: b
     with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - TAIL_BYTES))
-        end = 0 if header.format in UNCOMPRESSED else zlib.crc32(file.read())
+        tail = file.read()
+        file.seek(length // 2)
+        sample = zlib.crc32(file.read(TAIL_BYTES), zlib.crc32(tail))
+        end = 0 if header.format in UNCOMPRESSED else zlib.crc32(tail)
     if end and isinstance(source, Slice):
         end = zlib.crc32(b"%d" % source.number, end)
     if not header.complete and not reader.by_rows:
         decode_values(source, channels, has_range)
     deep = header.deep or has_range
-    return ImageFacts(length, header.height, header.width, deep, end, images, header.channel_pages)
+    return ImageFacts(length, header.height, header.width, deep, end, sample, images, header.channel_pages)
 
 
 def count(path: str | os.PathLike[str], channels: int = 3, axis: int | None = None, by_rows: bool = False) -> int:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Optional, TypeVar
 
 import numpy as np
-import tqdm
 
+from cyclegan import terminal
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading
 from cyclegan.data.loading import available_cores
@@ -163,7 +163,7 @@ class FileTranslator:
         self._model, self._request, self._page = models[0], request, page
         self._channels = models[0].channels(request.direction)[0]
         self._ranges = models[0].value_ranges(request.direction)
-        self._bar = tqdm.tqdm(disable=True)  # shows how much of a file is done
+        self._bar = terminal.progress_bar(False)  # shows how much of a file is done
         self._stopped = threading.Event()
         self._idle: queue.Queue[Model] = queue.Queue()
         for model in models:
@@ -175,7 +175,8 @@ class FileTranslator:
         title, total = " to ".join(DIRECTIONS[self._request.direction]), len(images) + len(report.failed)
         pool = concurrent.futures.ThreadPoolExecutor(self._idle.qsize() + available_cores())
         try:
-            with tqdm.tqdm(desc=title, total=total, unit=" images", disable=not (bars and images) or None) as bar:
+            visible = bars and bool(images)
+            with terminal.progress_bar(visible, desc=title, total=total, unit=" images") as bar:
                 batches = make_batches(map(self.inspect, images), self._request.batch_size, self._model.tile**2)
                 self._bar = bar
                 for part in _in_order(pool, self.translate, batches):
@@ -304,7 +305,7 @@ class FileTranslator:
         """Read, translate and write a film, with few frames in memory. The page shows its first frame."""
         with (
             report.catch(task),
-            tqdm.tqdm(desc=printable(task.name), unit=" frames", disable=not bars or None) as self._bar,
+            terminal.progress_bar(bars, desc=printable(task.name), unit=" frames") as self._bar,
         ):
             first, mask = self._read(task.source, task.mask)
             area = first.pixels.shape[0] * first.pixels.shape[1]

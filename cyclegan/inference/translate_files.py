@@ -279,11 +279,12 @@ def _find(source: str, others: list[str]) -> tuple[str, list[str]]:
             f"{printable(source)}: no such file or folder; expected an image, a folder of images, or a pattern"
         )
     parts = pathlib.PurePath(source).parts
-    fixed = list(itertools.takewhile(lambda part: not glob.has_magic(part), parts))
+    fixed = list(itertools.takewhile(os.path.exists, itertools.accumulate(parts, os.path.join)))  # as it is written
     if os.pardir in parts[len(fixed) :]:  # the translations would leave the output folder, too
         raise UserError(f"{printable(source)}: .. after a wildcard; expected a pattern that stays in its folder")
-    base = os.path.join("", *fixed)
-    images = (path for path in glob.glob(source, recursive=True) if folder_source.is_image(path))
+    base = fixed[-1] if fixed else ""
+    pattern = os.path.join(glob.escape(base), *parts[len(fixed) :])
+    images = (path for path in glob.glob(pattern, recursive=True) if folder_source.is_image(path))
     return base, sorted(os.path.relpath(path, base or os.curdir) for path in images)
 
 

@@ -13,6 +13,7 @@ from cyclegan.config.data import DataConfig
 from cyclegan.data.sources import SPLITS
 from cyclegan.images import geometry
 
+MUCH_STRETCHED = 2.0  # ratio of width / height after and before resizing
 MUCH_ENLARGED = 1.5  # ratio of sides after and before resizing
 UNEVEN = 2.0  # ratio of the numbers of training images
 HASH_BITS = 64
@@ -80,6 +81,12 @@ SMALL = Kind(
     "They become blurred when they are resized for training, and the generators learn this blur.",
     "Remove them, or use a smaller --image_size and --load_size, or another --preprocess.",
 )
+STRETCHED = Kind(
+    f"images of extreme shapes, which are stretched more than {MUCH_STRETCHED:g} times",
+    "Resizing for training changes their shape, and the generators learn it so.",
+    "Use --preprocess scale_width_and_crop for high images, --preprocess crop or --image_width for wide ones.",
+)
+REFUSED = Kind("images that training refuses", "It ends at its start, with this message.", "Do what the message says.")
 UNEVEN_DOMAINS = Kind(
     "very different numbers of images",
     f"One domain has {UNEVEN:g} times as many training images; by default, an epoch is one pass over the smaller one.",
@@ -126,15 +133,18 @@ def of_copies(kind: Kind, groups: Sequence[Sequence[int]], splits: np.ndarray) -
     """Return the findings of groups of images that are alike.
 
     There are three findings: groups with images in both domains, groups with images in training and test of a domain,
-    and, as the finding of the given kind, groups in one split. `splits` has the index of the split of each image.
+    and, as the finding of the given kind, groups in one split. `splits` has the index of the split of each image. A
+    domain with one training image may have the same one for validation.
     """
+    counts = [np.count_nonzero(splits == split) for split in range(2)]
     found: dict[Kind, list[Sequence[int]]] = {BOTH_DOMAINS: [], TRAINING_AND_TEST: [], kind: []}
     for group in groups:
         by_split = [[index for index in group if splits[index] == split] for split in range(4)]
         domains = [by_split[0] + by_split[2], by_split[1] + by_split[3]]
         if all(domains):
             found[BOTH_DOMAINS].append(group)
-        found[TRAINING_AND_TEST] += [sorted(part) for part, *both in zip(domains, by_split, by_split[2:]) if all(both)]
+        for part, count, *both in zip(domains, counts, by_split, by_split[2:]):
+            found[TRAINING_AND_TEST] += [sorted(part)] if all(both) and count > 1 else []
         found[kind] += [part for part in by_split if len(part) > 1]
     return [Finding(kind, part) for kind, part in found.items()]
 
@@ -146,12 +156,20 @@ def of_counts(splits: np.ndarray) -> Finding:
     return Finding(UNEVEN_DOMAINS, [], note=f"{many[0]} in {many[1]}, {few[0]} in {few[1]}" if uneven else "")
 
 
-def of_sizes(data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndarray, indices: np.ndarray) -> Finding:
-    """Return the finding about the images with these indices that resizing blurs; see `resized_sizes`."""
-    training, testing = (geometry.resized_sizes(data, multiple, sizes[indices], part) for part in (True, False))
+def of_sizes(
+    data: DataConfig, multiple: int, sizes: np.ndarray, splits: np.ndarray, indices: np.ndarray
+) -> list[Finding]:
+    """Return the findings about the images with these indices that resizing blurs or stretches."""
+    sizes = sizes[indices]
+    training, testing = (geometry.resized_sizes(data, multiple, sizes, part) for part in (True, False))
     resized = np.where(splits[indices, np.newaxis] < 2, training, testing)
-    small = indices[(resized > MUCH_ENLARGED * sizes[indices]).any(axis=1)]
-    return of_details(SMALL, {index: geometry.format_size(sizes[index]) for index in small.tolist()})
+    enlarged = (resized / sizes).max(axis=1) > MUCH_ENLARGED
+    shapes = np.log(resized[:, 1] / resized[:, 0]) - np.log(sizes[:, 1] / sizes[:, 0])
+    stretched = np.abs(shapes) > np.log(MUCH_STRETCHED)
+    return [
+        of_details(kind, {int(indices[i]): geometry.format_size(sizes[i]) for i in np.flatnonzero(chosen)})
+        for kind, chosen in ((SMALL, enlarged), (STRETCHED, stretched))
+    ]
 
 
 def equal_groups(keys: np.ndarray) -> list[list[int]]:

@@ -7,15 +7,14 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from PIL import Image
 
 from cyclegan.config.data import DataConfig, ValueRange
 from cyclegan.data import folder_source, loading
-from cyclegan.data.folder_source import Name
-from cyclegan.data.sources import SPLITS
+from cyclegan.data.sources import SPLITS, Domains, load_domains
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
 from cyclegan.errors import UserError, printable
 from cyclegan.images import formats, reader
@@ -33,6 +32,8 @@ FLAGS = (  # settings that an inspection takes from training
 CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
 MINIATURE = 8  # pixels; two masks or drawings may have equal hashes, but not equal miniatures
+BINS = 32  # of the histogram of levels
+MAX_SAMPLED = 256  # rows and columns of which the histogram counts the pixels
 MEASURES = np.dtype(
     [
         ("readable", bool),
@@ -48,6 +49,9 @@ MEASURES = np.dtype(
         ("deviation", np.float32, (3,)),
         ("colored", bool),
         ("channel_pages", np.int32),
+        ("images", np.int32),  # of the file
+        ("deep", bool),  # more than 8 bits per band, or a value range
+        ("levels", np.float32, (3, BINS)),  # share of the pixels at equal intervals of the levels, by channel
     ]
 )
 GRAY_SPREAD = 8  # levels of 255 between the channels of gray pixels at most: JPEG rounds colors
@@ -60,15 +64,14 @@ class Inspection:
     """Facts about the images of a folder; N in all splits together."""
 
     folder: pathlib.Path
-    channels: tuple[int, int]  # of X and Y
-    value_ranges: tuple[ValueRange | None, ValueRange | None]
+    data: DataConfig  # the settings of training, with measured value ranges
     names: Sequence[str]  # paths relative to the folder
     splits: np.ndarray  # index of the split of each image in `SPLITS`: int [N]
     measures: np.ndarray  # `MEASURES` [N]
     findings: Sequence[Finding]  # most serious first
     notes: Sequence[str]  # remarks for the user
     sources: Sequence[Source]  # the images
-    nodata: float | None = None  # value of pixels without data, in files that name none
+    domains: Domains | None = None  # the dataset as training loads it; `None` if training refuses it
 
 
 def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bars: bool = False) -> Inspection:
@@ -82,50 +85,50 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     """
     folder = pathlib.Path(folder).expanduser()
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; expected a folder with trainA and trainB")
-
-    def list_images(split: str, files: Sequence[Name]) -> list[Name]:
-        domain_channels = data.channels_y if split.endswith("B") else data.channels_x
-        return folder_source.expand(folder, files, domain_channels, data, bars, unreadable=[])
-
-    found, notes = folder_source.find_splits(folder, SPLITS, list_images)
+        raise UserError(f"{folder}: {folder_source.describe_missing(folder)}; expected a folder with trainA and trainB")
+    data = dataclasses.replace(data, dataset=os.path.abspath(folder), cache="none")
+    found, notes = folder_source.find_splits(folder, data, SPLITS, bars, unreadable=[])
     paths = {split: [folder_source.below(folder, name) for name in part] for split, part in found.items()}
     data, measured = measure_ranges(data, paths, bars, skip_unreadable=True)
-    channels, value_ranges = (data.channels_x, data.channels_y), (data.value_range("X"), data.value_range("Y"))
     names = [f"{name}" for split in SPLITS for name in found[split]]
     sources = [path for split in SPLITS for path in paths[split]]
     splits = np.repeat(np.arange(len(SPLITS)), [len(found[split]) for split in SPLITS])
-    measures, reasons, counts = np.zeros(len(names), MEASURES), {}, np.ones(len(names), int)
+    measures, reasons = np.zeros(len(names), MEASURES), {}
 
     def measure_image(_: str, index: int) -> None:
-        domain = splits[index] % 2
+        split, source, images = SPLITS[splits[index]], sources[index], 1
         try:
-            if isinstance(source := sources[index], str):
+            if isinstance(source, str):
                 with contextlib.suppress(*(ImageError,) * (data.stacks == "first")):
-                    counts[index] = reader.count(source, channels[domain], data.slice_axis)
-            measures[index] = measure(source, channels[domain], value_ranges[domain], data.nodata)
+                    images = reader.count(source, data.channels(split), data.slice_axis)
+            measures[index] = measure(source, data.channels(split), data.value_range(split), data.nodata)
+            measures["images"][index] = images
         except Exception as error:  # the libraries raise almost anything for a damaged file
             reasons[index] = printable(loading.describe_error(error))
 
     loading.for_each_image({"all": names}, measure_image, "Inspecting", bars)
-    has_range = np.array([each is not None for each in value_ranges])[splits % 2]
-    is_deep = measures["readable"] & (has_range | np.char.endswith(measures["kind"], "16 bit"))
-    deep = {split: np.flatnonzero(is_deep[splits == number]) for number, split in enumerate(SPLITS)}
-    narrow = "; ".join(text for _, text in find_narrow(data, paths, deep))
-    stacks = [
-        text
-        for number, split in enumerate(SPLITS)
-        for text in folder_source.describe_stacks(
-            *(split, found[split], counts[splits == number]),
-            *(measures["channel_pages"][splits == number], channels[number % 2]),
-        )
-    ]
-    kinds = _find(data, multiple, names, splits, measures, reasons)
+    facts = {split: measures[splits == number] for number, split in enumerate(SPLITS)}
+    narrow = "; ".join(find_narrow(data, paths, facts))
+    unreadable, *others = _find(data, multiple, names, splits, measures, reasons)
+    domains, refused = None, ""
+    if not reasons:
+        try:
+            domains = load_domains(data, multiple, bars=bars)
+            notes += _describe_masks(domains)
+        except UserError as error:
+            refused = printable(error)
+    kinds = [unreadable, Finding(findings.REFUSED, [], note=refused), *others]
     kept = [finding for finding in (*kinds, Finding(findings.NARROW_VALUES, [], note=narrow)) if finding.count]
-    remarks = [*notes, *stacks, *measured]
-    return Inspection(
-        *(folder, channels, value_ranges, names, splits, measures, kept, remarks, sources), nodata=data.nodata
-    )
+    remarks = [*notes, *folder_source.describe_stacks(data, found, facts), *measured]
+    return Inspection(folder, data, names, splits, measures, kept, remarks, sources, domains)
+
+
+def _describe_masks(domains: Domains) -> Iterator[str]:
+    """Yield a remark about the masks of each split; raise `UserError` if a mask cannot be decoded."""
+    for name, masks in domains.files.items():
+        if masks.is_mask:
+            low, middle, high = np.percentile([100 * masks[i].mean() for i in range(len(masks))], (0, 50, 100))
+            yield f"{name}: {low:.0f} to {high:.0f} % of the pixels are inside, median {middle:.0f} %"
 
 
 def _find(
@@ -150,7 +153,7 @@ def _find(
         *_find_copies(splits, measures, rich),
         findings.of_images(findings.CONSTANT, np.flatnonzero(constant)),
         findings.of_images(findings.MIXED, _rarer_color(splits[rich] % 2, measures["colored"][rich], rich)),
-        findings.of_sizes(data, multiple, sizes, splits, np.flatnonzero(measures["readable"])),
+        *findings.of_sizes(data, multiple, sizes, splits, np.flatnonzero(measures["readable"])),
         findings.of_counts(splits[measures["readable"]]),
         findings.of_details(findings.WRONG_EXTENSION, misnamed),
     ]
@@ -201,8 +204,17 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
         mean,
         deviation,
         spread > GRAY_SPREAD,
-        header.channel_pages,
+        *(header.channel_pages, 1, header.deep or value_range is not None),
+        _shares_of_levels(visible(pixels)),
     )
+
+
+def _shares_of_levels(pixels: np.ndarray) -> np.ndarray:
+    """Return the shares of a sample of the pixels [h, w, 1 or 3] at `BINS` intervals of the levels, [3, BINS]."""
+    step = -(-max(pixels.shape) // MAX_SAMPLED)
+    bins = (pixels[::step, ::step] // ((np.iinfo(pixels.dtype).max + 1) // BINS)).reshape(-1, pixels.shape[2])
+    counts = np.stack([np.bincount(channel, minlength=BINS) for channel in bins.T])
+    return np.broadcast_to(counts / len(bins), (3, BINS))
 
 
 def thumbnail(pixels: np.ndarray, side: int) -> Image.Image:
@@ -211,6 +223,17 @@ def thumbnail(pixels: np.ndarray, side: int) -> Image.Image:
     image = Image.fromarray(levels if levels.shape[2] == 3 else levels[..., 0])
     image.thumbnail((side, side))
     return image
+
+
+def outlined(pixels: np.ndarray, inside: np.ndarray) -> Image.Image:
+    """Return an image of 8 bits, [h, w, C], with the border of its mask, bool [h, w, 1], in red."""
+    levels = np.broadcast_to(to_depth(visible(pixels), np.uint8), (*inside.shape[:2], 3)).copy()
+    border = np.zeros_like(inside[..., 0])
+    for axis in (0, 1):
+        change = np.diff(inside[..., 0], axis=axis)
+        border |= np.pad(change, [(0, int(axis == 0)), (0, int(axis == 1))])
+    levels[border] = (255, 0, 0)
+    return Image.fromarray(levels)
 
 
 def _kind(header: Header) -> str:

@@ -16,16 +16,18 @@ from cyclegan import terminal
 from cyclegan.config.data import DataConfig
 from cyclegan.data import loading
 from cyclegan.data.sources import SPLITS, Domains
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError, printable
 from cyclegan.images import reader
 from cyclegan.inspection import findings
 from cyclegan.inspection.findings import DUPLICATES, UNREADABLE_FILES, Finding
-from cyclegan.inspection.inspection import FLAGS, Inspection, thumbnail
+from cyclegan.inspection.inspection import FLAGS, Inspection, outlined, thumbnail
 from cyclegan.run import html_report
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")  # page.css lies beside it
 MAX_IMAGES = 60  # images shown for a finding; the page lists the names of all others
 IMAGE_SIDE = 192  # pixels of the images of the page at most
+CROPS = 12  # random crops of each domain on the page
 MAX_GROUPS = 3  # groups named for a finding
 MAX_NAMES = 4  # images named in a group
 MAX_SHORT_LINES = 5
@@ -102,13 +104,13 @@ def _examples(names: Sequence[str], finding: Finding) -> Iterator[str]:
     for group in finding.groups[:MAX_GROUPS]:
         named = [finding.describe(names, index) for index in group[:MAX_NAMES]]
         yield ", ".join([*named, "..."] if len(group) > MAX_NAMES else named)
-    if len(finding.groups) > MAX_GROUPS:
-        yield "..."
+    if (more := len(finding.groups) - MAX_GROUPS) > 0:
+        yield f"and {more} more: --html FOLDER writes a page of all of them"
 
 
 def short_lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
     """Return the few lines for the start of training, about findings that need no decoding; none if there are none."""
-    sets = [part for part in (domains.train_x, domains.train_y, domains.test_x, domains.test_y) if part is not None]
+    sets = [domains.files[split] for split in SPLITS]
     names = [name for part in sets for name in part.names]
     found = []
     for finding in _find_without_decoding(data, multiple, [part.facts for part in sets]):
@@ -139,7 +141,7 @@ def _find_without_decoding(data: DataConfig, multiple: int, facts: list[np.ndarr
     groups = [known[group].tolist() for group in findings.equal_groups(keys)]
     yield from findings.of_copies(DUPLICATES, groups, splits)
     sizes = loading.sizes_of(merged)
-    yield findings.of_sizes(data, multiple, sizes, splits, np.arange(len(sizes)))
+    yield from findings.of_sizes(data, multiple, sizes, splits, np.arange(len(sizes)))
     yield findings.of_counts(splits)
 
 
@@ -164,6 +166,8 @@ def write(folder: str | os.PathLike[str], inspection: Inspection) -> pathlib.Pat
     parts = {
         "table": _table(inspection),
         "notes": "".join(f"<li>{_escape(note)}</li>" for note in (LEGEND, *inspection.notes)),
+        "histograms": "".join(_histogram(inspection, split) for split in range(len(SPLITS))),
+        "crops": _crops(folder, inspection),
         "contents": "".join(f"<li>{entry}</li>" for entry in contents),
         "sections": "".join(_section(folder, inspection, i, finding) for i, finding in found),
     }
@@ -207,11 +211,49 @@ def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, inde
     """Write a reduced copy of an image; return its figure."""
     file = f"images/{index}.png"
     with contextlib.suppress(ValueError, SyntaxError, OSError):
-        domain = inspection.splits[index] % 2
-        source, channels = inspection.sources[index], inspection.channels[domain]
-        value_range, nodata = inspection.value_ranges[domain], inspection.nodata
-        pixels = reader.decode(source, channels, value_range=value_range, nodata=nodata)
+        data, split = inspection.data, SPLITS[inspection.splits[index]]
+        source, channels, value_range = inspection.sources[index], data.channels(split), data.value_range(split)
+        pixels = reader.decode(source, channels, value_range=value_range, nodata=data.nodata)
         thumbnail(pixels, IMAGE_SIDE).save(folder / file)
-    name = _escape(finding.describe(inspection.names, index))
-    image = f'<img loading="lazy" src="{html_report.url(file)}" alt="{name}">'
-    return f"<figure>{image}<figcaption>{name}</figcaption></figure>"
+    return _show(file, finding.describe(inspection.names, index))
+
+
+def _show(file: str, name: str) -> str:
+    image = f'<img loading="lazy" src="{html_report.url(file)}" alt="{_escape(name)}">'
+    return f"<figure>{image}<figcaption>{_escape(name)}</figcaption></figure>"
+
+
+def _crops(folder: pathlib.Path, inspection: Inspection) -> str:
+    """Return a section with random training images as the networks see them; write these images."""
+    if not (domains := inspection.domains):
+        return ""
+    x, y, section = domains.train_x, domains.train_y, ""
+    assert x is not None and y is not None
+    dataset = UnpairedDataset(x, y, 1, domains.size, seed=0, names=(x.names, y.names), epoch_size=f"{CROPS}")
+    for number, split in enumerate(SPLITS[:2]):
+        figures = ""
+        for pair in range(CROPS):
+            image, mask = (read("XY"[number], 0, pair) for read in (dataset.image, dataset.mask))
+            file = f"images/{split}-{pair}.png"
+            outlined(image, mask > 0).save(folder / file)
+            figures += _show(file, dataset.batch_names(0, pair)[number])
+        section += f'<h2>{split} as the networks see it</h2><div class="groups">{figures}</div>'
+    text = f"Random crops of {domains.size[1]} x {domains.size[0]} pixels, mirrored at random."
+    text += " Red lines show the borders of masks." * dataset.has_masks
+    return f"<section>{section}<p>{text}</p></section>"
+
+
+def _histogram(inspection: Inspection, split: int) -> str:
+    """Return a drawing of the levels of a split, as a part of the page; "" without readable images."""
+    chosen = inspection.measures[inspection.measures["readable"] & (inspection.splits == split)]
+    if not len(chosen):
+        return ""
+    shares = chosen["levels"].mean(axis=0)
+    heights = np.sqrt(shares / max(shares.max(), 1e-9))  # so that small shares are visible
+    bars = (
+        f'<rect class="c{channel}" x="{bin_}" y="{1 - height:.3f}" width="1" height="{height:.3f}"/>'
+        for channel, row in enumerate(heights)
+        for bin_, height in enumerate(row)
+    )
+    drawing = f'<svg viewBox="0 0 {len(shares[0])} 1" preserveAspectRatio="none" role="img">{"".join(bars)}</svg>'
+    return f"<figure>{drawing}<figcaption>{SPLITS[split]}: levels 0 to 255, root of their shares</figcaption></figure>"

@@ -12,6 +12,7 @@ import pathlib
 import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cyclegan import whole_file
 from cyclegan.errors import printable
@@ -38,13 +39,13 @@ class Frame:
         output: Path of the translation, in a format that browsers show, relative to the folder of the report.
         cycle: Path of the cycle image (the translation back); "" if there is none.
         scores: Finite floats by name.
-        epoch: Epoch of training; 0 if it does not matter.
+        epoch: Epochs of training, with a fraction within an epoch; 0 if it does not matter.
     """
 
     output: str
     cycle: str = ""
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    epoch: int = 0
+    epoch: float = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +65,21 @@ class Item:
     frames: list[Frame]
 
 
-def write(folder: str | os.PathLike[str], title: str, items: Sequence[Item], notes: Sequence[str] = ()) -> pathlib.Path:
+def write(
+    folder: str | os.PathLike[str],
+    title: str,
+    items: Sequence[Item],
+    notes: Sequence[str] = (),
+    run: Mapping[str, Any] | None = None,
+) -> pathlib.Path:
     """Write `index.html` in a folder atomically, with a title, notes below it, and items in order; return its path.
+
+    Args:
+        folder: The folder, which has the images.
+        title: Title of the page.
+        items: The images.
+        notes: Remarks about them.
+        run: Progress, curves, settings and log of a run, see `SummaryWriter.write_page`.
 
     Raises:
         OSError: The report cannot be written.
@@ -73,7 +87,7 @@ def write(folder: str | os.PathLike[str], title: str, items: Sequence[Item], not
     """
     folder = pathlib.Path(folder)
     style, script = (SOURCE.with_suffix(suffix).read_text(encoding="utf-8") for suffix in (".css", ".js"))
-    data = {"items": [_item_values(item) for item in items]}
+    data = {"items": [_item_values(item) for item in items], "run": run}
     # ASCII that no HTML parser mistakes for markup.
     text = json.dumps(data, allow_nan=False, separators=(",", ":")).translate(JSON_ESCAPES)
     parts = {"notes": "".join(f"<li>{html.escape(printable(note))}</li>" for note in notes), "data": text}

@@ -6,9 +6,44 @@ import json
 import logging
 import os
 import pathlib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 logger = logging.getLogger(__name__)
+
+CHANGED = "settings changed"  # event of a resumed run
+# Groups of metrics by the beginning of their names. TensorBoard shows groups by the alphabet: what tells how training
+# goes comes first.
+GROUPS = {
+    "error/": "errors",
+    "loss_": "losses",
+    "score/": "scores",
+    "speed/": "speed",
+    "change/": "translations",
+    "": "training",
+}
+# Metrics by split ("train", "test", "steps"), then by name, then by epoch; those of "steps" by step.
+Curves = dict[str, dict[str, dict[int, float]]]
+
+
+def describe(name: str) -> tuple[str, str]:
+    """Return the group and the short name of a metric: ("losses", "D_X penalty") for "loss_X/penalty"."""
+    prefix = next(prefix for prefix in GROUPS if name.startswith(prefix))
+    if prefix != "loss_":
+        return GROUPS[prefix], name[len(prefix) :]
+    network, _, part = name[len(prefix) :].partition("/")
+    return GROUPS[prefix], f"{'D_' if network in 'XY' else ''}{network} {part}"
+
+
+def curves(lines: Iterable[Mapping[str, Any]]) -> Curves:
+    """Return the metrics that the lines of a log have."""
+    found: Curves = {"train": {}, "test": {}, "steps": {}}
+    for line in lines:
+        if "event" not in line:
+            at = line["step" if line["split"] == "steps" else "epoch"]
+            for name in line.keys() - {"split", "epoch", "step"}:
+                found[line["split"]].setdefault(name, {})[at] = line[name]
+    return found
 
 
 class MetricsLog:
@@ -52,8 +87,8 @@ class MetricsLog:
         self._written = min(self._written, len(kept))
 
 
-def read(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a file, none if it does not exist; skip damaged lines with a warning."""
+def read(path: pathlib.Path, level: int = logging.WARNING) -> list[dict[str, Any]]:
+    """Return the whole lines of a file, none if it does not exist; skip damaged lines, with a log line of a level."""
     found = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1] if path.exists() else (), 1):
         try:
@@ -61,7 +96,7 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
             if not {"split", "epoch", "step"} <= set(values):
                 raise ValueError("split, epoch or step is missing")
         except (ValueError, TypeError) as error:
-            logger.warning("%s: line %d is damaged and left out (%s)", path, number, error)
+            logger.log(level, "%s: line %d is damaged and left out (%s)", path, number, error)
         else:
             found.append(values)
     return found

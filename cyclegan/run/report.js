@@ -1,7 +1,7 @@
 "use strict";
 const KINDS = ["input", "output", "cycle"];
 const find = (selector) => document.querySelector(selector);
-const { items } = JSON.parse(find("script[type='application/json']").textContent);
+const { items, run } = JSON.parse(find("script[type='application/json']").textContent);
 const list = find("ol"), dialog = find("dialog"), slider = find("#epoch"), sort = find("#sort"), direction = find("#direction");
 const distinct = (values) => [...new Set(values)];
 const epochs = distinct(items.flatMap((item) => item.frames.map((frame) => frame.epoch))).sort((a, b) => a - b);
@@ -129,6 +129,90 @@ slider.addEventListener("input", setEpoch);
 sort.addEventListener("change", arrange);
 direction.addEventListener("change", arrange);
 
+// ---- The run
+
+const SVG = find("svg").namespaceURI;
+const SPLITS = { steps: "steps", train: "training", test: "held-out" };
+
+// Return a new element with a text and attributes.
+function element(name, text = "", attributes = {}, namespace = document.body.namespaceURI) {
+  const made = document.createElementNS(namespace, name);
+  made.textContent = text;
+  Object.entries(attributes).forEach((pair) => made.setAttribute(...pair));
+  return made;
+}
+
+const short = (value) => String(value && Math.abs(value) < 1e-3 ? value.toExponential(0) : Number(value.toPrecision(3)));
+
+// Draw the curves of a metric over the epochs; the axis leaves out the highest values of a long curve.
+function panel({ title, lines }) {
+  const points = Object.values(lines).flat(), width = 300, height = 150, left = 50, bottom = 20;
+  const sorted = points.map(([, y]) => y).sort((a, b) => a - b);
+  const low = sorted[0], top = sorted[Math.ceil(0.98 * (sorted.length - 1))], high = top > low ? top : low + 1e-3;
+  const last = Math.max(1, ...points.map(([x]) => x));
+  const x = (epoch) => left + (epoch / last) * (width - left - 8);
+  const y = (value) => 8 + (1 - Math.max(0, Math.min(1.05, (value - low) / (high - low)))) * (height - bottom - 8);
+  const drawn = element("svg", "", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title }, SVG);
+  const add = (...parts) => drawn.append(element(...parts, SVG));
+  for (const value of [low, (low + high) / 2, high]) {
+    add("path", "", { class: "grid", d: `M${left} ${y(value)}H${width - 8}` });
+    add("text", short(value), { x: left - 5, y: y(value) + 4, "text-anchor": "end" });
+  }
+  for (const share of [0, 0.5, 1]) {
+    add("text", short(share * last), { x: x(share * last), y: height - 5, "text-anchor": share === 1 ? "end" : "middle" });
+  }
+  add("text", "epoch", { x: x(last / 4), y: height - 5, "text-anchor": "middle" });
+  for (const split of Object.keys(SPLITS)) {
+    const path = lines[split].map(([epoch, value], i) => `${i ? "L" : "M"}${x(epoch).toFixed(1)} ${y(value).toFixed(1)}`);
+    add("path", "", { class: split, d: path.length === 1 ? `${path[0]}h2` : path.join("") });
+  }
+  const figure = element("figure"), caption = element("figcaption", `${title} `);
+  for (const [split, name] of Object.entries(SPLITS)) {
+    if (lines[split].length) {
+      caption.append(element("span", `${name} ${short(lines[split].at(-1)[1])} `, { class: `key ${split}` }));
+    }
+  }
+  figure.append(caption, drawn);
+  return figure;
+}
+
+function showRun() {
+  const { progress, curves, settings, log } = run;
+  const { state, epoch, epochs, step, left, speed, time } = progress;
+  const written = () => `written ${Math.max(0, Math.round(Date.now() / 1000 - time))} s ago`;
+  const parts = [state, `epoch ${epoch} of ${epochs}`, `step ${step}`, left && `${left} left`, speed].filter(Boolean);
+  const say = () => { find("#state").textContent = [...parts, state === "training" ? written() : ""].filter(Boolean).join(" · "); };
+  say();
+  Object.assign(find("progress"), { max: epochs, value: epoch });
+  for (const group of distinct(curves.map((curve) => curve.group))) {
+    const panels = element("div", "", { class: "panels" }), details = element("details");
+    panels.append(...curves.filter((curve) => curve.group === group).map(panel));
+    details.append(element("summary", group), panels);
+    details.open = group === "errors" || !curves.some((curve) => curve.group === "errors");
+    find("#curves").append(details);
+  }
+  find("#log").textContent = log.join("\n");
+  for (const [name, value] of Object.entries(settings)) {
+    const row = element("div");
+    row.append(element("dt", `${name} `), element("dd", value));
+    find("#settings").append(row);
+  }
+  find("#run").hidden = false;
+  if (state === "training") {
+    setInterval(say, 1000);
+    setInterval(reload, 20000);
+  }
+}
+
+// Load the page again with the same choices, unless somebody looks at an enlarged image, or nobody looks.
+function reload() {
+  if (dialog.open || document.hidden) return;
+  const opened = [...document.querySelectorAll("details")].map((each) => each.open);
+  const epoch = slider.value === slider.max ? "" : slider.value;
+  history.replaceState([sort.value, direction.value, epoch, ...opened], "");
+  location.reload();
+}
+
 // ---- Start
 
 slider.max = Math.max(0, epochs.length - 1);
@@ -139,5 +223,12 @@ sort.append(...[...orders.keys()].map((name) => new Option(name)));
 const directions = distinct(items.map((item) => item.direction));
 direction.append(...directions.map((name) => new Option(name)));
 direction.closest("label").hidden = directions.length < 2;
+if (run) showRun();
+if (history.state) {
+  const [order, way, epoch, ...opened] = history.state;
+  Object.assign(sort, { value: order }), Object.assign(direction, { value: way });
+  if (epoch) slider.value = epoch;
+  document.querySelectorAll("details").forEach((each, i) => { each.open = opened[i]; });
+}
 setEpoch();
 find(".controls").hidden = find("main").hidden = false;

@@ -29,11 +29,11 @@ CHECKPOINT = re.compile(r"(epoch_\d+(_pair_\d+)?(_test_\d+)?|best-x2y|best-y2x)-
 EVENTS = "events.out.tfevents.*"
 # Paths that a run writes, without `.lock`, relative to its folder.
 WRITTEN = re.compile(
-    r"metrics\.jsonl|(config\.json|index\.html|trackers\.json)(\.partial)?|((test|steps)/)?events\.out\.tfevents\..*"
-    r"|plugins/profile|samples/(inputs|epoch_\d+(\.png)?(\.partial)?)"
+    r"metrics\.jsonl|(config\.json|index\.html|trackers\.json)(\.partial)?|((train|test|steps)/)?events\.out\.tfevents\..*"
+    r"|plugins/profile|samples/(inputs|now|epoch_\d+(\.png)?(\.partial)?)"
     rf"|checkpoints/(partial|{CHECKPOINT.pattern})"
 )
-FOLDERS = ("test", "steps", "plugins", "samples", "checkpoints")
+FOLDERS = ("train", "test", "steps", "plugins", "samples", "checkpoints")
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # errors of file systems that have no locks
 
 
@@ -94,10 +94,11 @@ class RunDirectory:
         config: Configuration of this start.
         saved_config: Configuration of the run so far; `None` if there is no checkpoint to resume from.
         warnings: Descriptions of what changes in this run from here on.
+        changes: The settings among these, such as "lr 0.1 -> 0.2".
 
     Raises:
-        UserError: The folder cannot be written, or another process trains there, or this command cannot resume its run:
-            the networks, the data or the stack differ, or the checkpoints are gone.
+        UserError: The folder cannot be written or is among the images, or another process trains there, or this command
+            cannot resume its run: the networks, the data or the stack differ, or the checkpoints are gone.
     """
 
     def __init__(self, config: Config, stack: Mapping[str, Any], writes: bool = True) -> None:
@@ -105,11 +106,17 @@ class RunDirectory:
         self.config = config
         self.saved_config: Config | None = None
         self.warnings: list[str] = []
+        self.changes: list[str] = []
         self._stack = dict(stack)
         self._writes = writes
         self._imported = False
         self._saved_data: dict[str, Any] = {}
         self._lock: int | None = None  # the descriptor of its file
+        if config.data.is_inside(self.path):
+            raise UserError(
+                f"--output_dir {self.path}: lies in the folder of the images, {config.data.dataset}; expected a folder"
+                " outside of it, because samples would become training images"
+            )
         try:
             if writes:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -170,7 +177,8 @@ class RunDirectory:
             changed_settings(self.saved_config, self.config, FIXED),
             f"the values of its start: repeat its flags, or add --config {self.path}/config.json",
         )
-        self.warnings = [f"{change} from here on" for change in changed_settings(self.saved_config, self.config, WARN)]
+        self.changes = changed_settings(self.saved_config, self.config, WARN)
+        self.warnings = [f"{change} from here on" for change in self.changes]
 
     def _refuse_lost_checkpoints(self, found: Mapping[str, Any]) -> None:
         """Raise `UserError` if the run had a checkpoint, so that it does not start from random weights."""

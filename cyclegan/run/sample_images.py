@@ -2,7 +2,8 @@
 
 The folder `samples` of the run holds the grid `epoch_010.png`, and `inputs/x_1.png`, `epoch_010/fake_y_1.png` (G(x)),
 `epoch_010/cycle_x_1.png` (F(G(x))), and the same for Y. `epoch_010/frames.json` has the names and scores of the samples
-and is written last. The report shows the epochs that have this file, so it follows from the files alone.
+and is written last. The report shows the epochs that have this file, so it follows from the files alone. The folder
+`now` holds the samples of the epoch that runs, without a grid.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import math
 import pathlib
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from cyclegan import whole_file
+from cyclegan.errors import printable
 from cyclegan.run import html_report
 
 logger = logging.getLogger(__name__)
@@ -30,6 +33,7 @@ Cycle = Sequence[np.ndarray]
 
 DOMAINS = {"x": ("X → Y", "fake_y", "cycle_x"), "y": ("Y → X", "fake_x", "cycle_y")}
 COLUMN_TITLES = (("X", "G(X)", "F(G(X))"), ("Y", "F(Y)", "G(F(Y))"))  # of the columns of a grid
+NOW = "now"
 COLUMN = 160  # least width of an image in a grid, in pixels
 NOTES = (
     "Held-out images, their translation (output) and its translation back (cycle), by epoch.",
@@ -40,13 +44,13 @@ ONE_WAY = "This run has a generator X → Y only: there is no cycle, and there a
 
 
 def write(
-    folder: pathlib.Path, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]
+    folder: pathlib.Path, epoch: float, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]
 ) -> pathlib.Path:
-    """Write the sample images of an epoch, a grid of them, and the HTML report of the run; return the path of the grid.
+    """Write the sample images of an epoch, and a grid of them; return the path of the grid.
 
     Args:
         folder: Folder of the run.
-        epoch: Epochs done.
+        epoch: Epochs done. With a fraction, the images stay until the next ones are written.
         forward: Images of X, their translations, and their cycle images if there are any.
         backward: The same for images of Y.
         names: Names of the images of X, then of the images of Y.
@@ -54,32 +58,42 @@ def write(
     Raises:
         OSError: A file cannot be written. The report then does not show the epoch.
     """
-    inputs, outputs = folder / "samples" / "inputs", folder / "samples" / f"epoch_{epoch:03d}"
+    inputs, now = folder / "samples" / "inputs", folder / "samples" / NOW
+    outputs = inputs.with_name(f"epoch_{epoch:03.0f}") if epoch % 1 == 0 else now
+    remove(now)
     for path in (inputs.parent, inputs, outputs):
         path.mkdir(exist_ok=True)
     grid = outputs.with_suffix(".png")
-    titles = [title for cycle, domain in zip((forward, backward), COLUMN_TITLES) for title in domain[: len(cycle)]]
-    whole_file.write(grid, _png(draw_grid([*zip(*forward, *backward)], titles)))
-    samples: dict[str, list[tuple[str, dict[str, float]]]] = {}
+    if outputs != now:
+        rows = [[_to_levels(image) for image in row] for row in zip(*forward, *backward)]
+        titles = [title for cycle, domain in zip((forward, backward), COLUMN_TITLES) for title in domain[: len(cycle)]]
+        whole_file.write(grid, png(draw_grid(rows, titles)))
+    samples: dict[str, Any] = {"epoch": epoch}
     for (domain, (_, *kinds)), images, domain_names in zip(DOMAINS.items(), (forward, backward), names):
         samples[domain] = []
         for i, (name, (image, *translations)) in enumerate(zip(domain_names, zip(*images)), 1):
-            whole_file.write(inputs / f"{domain}_{i}.png", _png(_to_levels(image)))
+            whole_file.write(inputs / f"{domain}_{i}.png", png(_to_levels(image)))
             for kind, translated in zip(kinds, translations):
-                whole_file.write(outputs / f"{kind}_{i}.png", _png(_to_levels(translated)))
+                whole_file.write(outputs / f"{kind}_{i}.png", png(_to_levels(translated)))
             samples[domain].append((name, _scores(image, *translations)))
     whole_file.write(outputs / "frames.json", json.dumps(samples, allow_nan=False))
-    write_report(folder)
     return grid
 
 
+def remove(path: pathlib.Path) -> None:
+    """Remove a folder or a file, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def remove_after(folder: pathlib.Path, epoch: int) -> None:
-    """Remove the samples and the grids of later epochs, also from the report."""
-    later = [path for number, path in _epochs(folder) if number > epoch]
-    for path in later:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    if later:
-        write_report(folder)
+    """Remove the samples and the grids of later epochs."""
+    for number, path in _epochs(folder):
+        if number > epoch:
+            remove(path)
+    remove(folder / "samples" / NOW)
 
 
 def grids(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
@@ -87,26 +101,47 @@ def grids(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
     return [(epoch, path) for epoch, path in _epochs(folder) if path.suffix == ".png"]
 
 
-def write_report(folder: pathlib.Path) -> None:
-    """Write `index.html` in the folder of a run, with all epochs whose samples are there."""
+def _samples(folder: pathlib.Path) -> Iterator[tuple[str, int, str, list[pathlib.Path], dict[str, float]]]:
+    """Yield (domain, number, name, images, scores) of the samples in a folder of an epoch.
+
+    The images are the input, its translation and, with two generators, the cycle image.
+    """
+    try:
+        frames = json.loads((folder / "frames.json").read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return  # a grid, or an epoch that was written in part
+    except ValueError as error:
+        logger.warning("%s is damaged (%s); its images are left out", folder / "frames.json", error)
+        return
+    for domain, (_, output, back) in DOMAINS.items():
+        for i, (name, scores) in enumerate(frames[domain], 1):
+            paths = [folder.with_name("inputs") / f"{domain}_{i}.png", folder / f"{output}_{i}.png"]
+            cycle = folder / f"{back}_{i}.png"
+            yield domain, i, name, [*paths, cycle] if cycle.exists() else paths, scores
+
+
+def strips(grid: pathlib.Path) -> Iterator[tuple[str, Image.Image]]:
+    """Yield each sample of an epoch, given the path of its grid, as (name, image): a row of its images with titles."""
+    for domain, i, name, paths, _ in _samples(grid.with_suffix("")):
+        images = [Image.open(path) for path in paths]
+        titles = COLUMN_TITLES["xy".index(domain)][: len(images)]
+        yield f"{domain.upper()} {i}: {printable(name)}", draw_grid([images], titles)
+
+
+def write_report(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> None:
+    """Write `index.html` in the folder of a run, with all epochs whose samples are there; see `html_report.write`."""
     items: dict[tuple[str, int], html_report.Item] = {}
-    for epoch, path in _epochs(folder):
-        try:
-            samples = json.loads((path / "frames.json").read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # a grid, or an epoch that was written in part
-        except ValueError as error:
-            logger.warning("%s is damaged (%s); the report leaves out epoch %d", path / "frames.json", error, epoch)
-            continue
-        for domain, (direction, *kinds) in DOMAINS.items():
-            for i, (name, scores) in enumerate(samples[domain], 1):
-                item = html_report.Item(name, direction, f"samples/inputs/{domain}_{i}.png", [])
-                output, back = (f"samples/{path.name}/{kind}_{i}.png" for kind in kinds)
-                frame = html_report.Frame(output, back if (folder / back).exists() else "", scores, epoch)
-                items.setdefault((domain, i), item).frames.append(frame)
+    now = folder / "samples" / NOW
+    latest = [(json.loads((now / "frames.json").read_bytes())["epoch"], now)] if (now / "frames.json").exists() else []
+    for epoch, path in (*_epochs(folder), *latest):
+        for domain, i, name, paths, scores in _samples(path):
+            source, output, *cycle = (image.relative_to(folder).as_posix() for image in paths)
+            item = html_report.Item(name, DOMAINS[domain][0], source, [])
+            frame = html_report.Frame(output, "".join(cycle), scores, epoch)
+            items.setdefault((domain, i), item).frames.append(frame)
     is_one_way = items and not any(frame.cycle for item in items.values() for frame in item.frames)
     notes = [*NOTES, ONE_WAY] if is_one_way else NOTES
-    html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], notes)
+    html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], notes, run)
 
 
 def _epochs(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
@@ -123,13 +158,13 @@ def _scores(image: np.ndarray, translated: np.ndarray, back: np.ndarray | None =
     return {name: 127.5 * float(score) for name, score in scores.items() if math.isfinite(score)}
 
 
-def draw_grid(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[str]) -> Image.Image:
-    """Draw rows of images, float [H, W, C] in [-1, 1] with the same H and W, with a title above each column."""
-    height, width = rows[0][0].shape[:2]
+def draw_grid(rows: Sequence[Sequence[Image.Image]], titles: Sequence[str]) -> Image.Image:
+    """Draw rows of images of the same size, with a title above each column that is readable in a small view."""
+    width, height = rows[0][0].size
     scale = math.ceil(COLUMN / width)
     height, width = height * scale, width * scale
-    gap, font_size = width // 32, max(14, width // 20)
-    margin = 2 * font_size
+    gap, font_size = width // 32, max(14, len(titles) * width // 30)
+    margin = 3 * font_size // 2
     size = len(titles) * (width + gap) - gap, margin + len(rows) * (height + gap) - gap
     grid = Image.new("RGB", size, "white")
     draw, font = ImageDraw.Draw(grid), ImageFont.load_default(font_size)
@@ -137,7 +172,7 @@ def draw_grid(rows: Sequence[Sequence[np.ndarray]], titles: Sequence[str]) -> Im
         left = column * (width + gap)
         draw.text((left + width / 2, margin / 2), title, "black", font, anchor="mm")
         for row, images in enumerate(rows):
-            image = _to_levels(images[column]).resize((width, height), Image.Resampling.NEAREST)
+            image = images[column].resize((width, height), Image.Resampling.NEAREST)
             grid.paste(image, (left, margin + row * (height + gap)))
     return grid
 
@@ -148,7 +183,8 @@ def _to_levels(image: np.ndarray) -> Image.Image:
     return Image.fromarray(np.nan_to_num(np.clip(np.round((shown + 1) * 127.5), 0, 255)).astype(np.uint8))
 
 
-def _png(image: Image.Image) -> bytes:
+def png(image: Image.Image, level: int = 6) -> bytes:
+    """Return an image as a PNG; a lower level is faster and larger."""
     buffer = io.BytesIO()
-    image.save(buffer, "png")
+    image.save(buffer, "png", compress_level=level)
     return buffer.getvalue()

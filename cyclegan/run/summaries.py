@@ -1,17 +1,19 @@
-"""Log of a run: metrics.jsonl, TensorBoard's events, sample images and trackers."""
+"""Log of a run: metrics.jsonl, TensorBoard's events, sample images, the page that shows all, and trackers."""
 
 from __future__ import annotations
 
+import collections
 import logging
+import math
 import os
 import pathlib
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from PIL import Image
 
-from cyclegan.errors import first_line
+from cyclegan.errors import first_line, printable
 from cyclegan.run import metrics_log, sample_images
 from cyclegan.run.run_directory import EVENTS
 from cyclegan.run.sample_images import Cycle
@@ -19,16 +21,30 @@ from cyclegan.run.trackers import BackgroundTracker
 
 logger = logging.getLogger(__name__)
 
-SUBFOLDERS = {"train": "", "test": "test", "steps": "steps"}  # TensorBoard's runs, in the folder of the run
+SPLITS = ("train", "test", "steps")  # TensorBoard's runs, as folders in the folder of the run
+LINES = 30  # of the log on the page
+POINTS = 300  # of a curve on the page
+
+
+class _LastLines(logging.Handler):
+    """Keep the last messages of this package, with the time of day."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: collections.deque[str] = collections.deque(maxlen=LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        warning = "Warning: " if record.levelno >= logging.WARNING else ""
+        self.lines.append(f"{time.strftime('%H:%M:%S')} {warning}{printable(record.getMessage())}")
 
 
 class SummaryWriter:
     """Writer of the metrics, events and sample images of a run.
 
-    `metrics.jsonl` is the record. TensorBoard's events repeat it in three runs: training events in the run's folder,
+    `metrics.jsonl` is the record. TensorBoard's events repeat it in three runs: training events under `train/`,
     validation events under `test/`, and events of single steps, numbered by the global step, under `steps/`. The
     event files are written anew from `metrics.jsonl` and `samples/` after `rewind` and after a failed write, because
-    TensorBoard would show a rewritten step twice.
+    TensorBoard would show a rewritten step twice. `index.html` shows the curves, too, with the samples.
 
     If something cannot be written, this is logged as a warning, and training continues. Metrics wait in memory until
     they can be written; sample images are lost.
@@ -37,6 +53,7 @@ class SummaryWriter:
         folder: Folder of the run.
         trackers: Trackers that also get the metrics and the grids of sample images.
         descriptions: Texts that TensorBoard shows beside the curves of losses, by the last part of a loss's name.
+        settings: Settings of the run by name, for TensorBoard and the page.
     """
 
     def __init__(
@@ -44,14 +61,17 @@ class SummaryWriter:
         folder: str | os.PathLike[str],
         trackers: Sequence[BackgroundTracker] = (),
         descriptions: Mapping[str, str] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(exist_ok=True)
-        self._trackers, self._descriptions = trackers, descriptions or {}
+        self._trackers, self._descriptions, self._settings = trackers, descriptions or {}, dict(settings or {})
         self._log = metrics_log.MetricsLog(self.folder / "metrics.jsonl")
         self._events: dict[str, tf.summary.SummaryWriter] = {}  # by split; empty if the files must be written anew
         self._grids: list[tuple[int, pathlib.Path]] = []  # grids that the events do not hold yet
-        self._is_failing = False
+        self._is_failing = self._has_drawing_failed = False
+        self._last_lines = _LastLines()
+        logging.getLogger("cyclegan").addHandler(self._last_lines)
 
     @property
     def log_bytes(self) -> int:
@@ -79,7 +99,7 @@ class SummaryWriter:
             for line in lines:
                 self._add_line(line)
             for epoch, path in grids:
-                self._add_grid(epoch, path)
+                self._add_samples(epoch, path)
             for events in self._events.values():
                 events.flush()
         except (OSError, tf.errors.OpError) as error:
@@ -119,55 +139,93 @@ class SummaryWriter:
         """Write a warning, with a short name, as an event of the test pass; see `write_event`."""
         self.write_event("test", epoch, step, name, text=text)
 
-    def write_cycles(self, epoch: int, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]) -> None:
-        """Write sample images, see `sample_images.write`; TensorBoard gets the grid."""
+    def write_cycles(self, epoch: float, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]) -> None:
+        """Write sample images, see `sample_images.write`; those of whole epochs go to TensorBoard and trackers, too."""
         try:
             grid = sample_images.write(self.folder, epoch, forward, backward, names)
-        except OSError as error:
-            logger.warning(
-                "sample images could not be written (%s); training continues without them. Free some space", error
-            )
+        except Exception as error:  # whatever it is, the weights are worth more
+            self._warn_of_drawing("sample images", error)
             return
-        for tracker in self._trackers:
-            tracker.write_image(epoch, grid)
-        self._grids.append((epoch, grid))
-        self.flush()
+        if epoch % 1 == 0:
+            for tracker in self._trackers:
+                tracker.write_image(int(epoch), grid)
+            self._grids.append((int(epoch), grid))
+            self.flush()
+
+    def write_page(self, progress: Mapping[str, Any]) -> None:
+        """Write `index.html`.
+
+        `progress` has the "state", a text such as "training"; "epoch" and "epochs", done (with a fraction) and in all;
+        "steps_per_epoch"; and the texts "step", "left" and "speed".
+        """
+        try:
+            run = {
+                "progress": {**progress, "time": time.time()},
+                "curves": _curves_of_page(metrics_log.read(self._log.path, logging.DEBUG), progress["steps_per_epoch"]),
+                "settings": {name: str(value) for name, value in self._settings.items()},
+                "log": [*self._last_lines.lines],
+            }
+            sample_images.write_report(self.folder, run)
+        except Exception as error:
+            self._warn_of_drawing("index.html", error)
+
+    def _warn_of_drawing(self, what: str, error: Exception) -> None:
+        if not self._has_drawing_failed:
+            self._has_drawing_failed = True
+            logger.warning(
+                "%s could not be written (%s); training continues without%s",
+                *(what, first_line(error), ". Free some space" * isinstance(error, OSError)),
+            )
 
     def close(self, is_complete: bool) -> None:
         """End the runs of the trackers; `is_complete`: all epochs are done."""
         for tracker in self._trackers:
             tracker.finish(is_complete)
+        logging.getLogger("cyclegan").removeHandler(self._last_lines)
 
     def _make_events(self) -> None:
-        """Replace the event files by empty ones."""
-        for split, name in SUBFOLDERS.items():
-            for path in (self.folder / name).glob(EVENTS):
+        """Replace the event files by new ones, which have the settings."""
+        for path in self.folder.glob(EVENTS):
+            path.unlink()  # training events of earlier versions
+        for split in SPLITS:
+            for path in (self.folder / split).glob(EVENTS):
                 path.unlink()
-            self._events[split] = tf.summary.create_file_writer(str(self.folder / name))
+            self._events[split] = tf.summary.create_file_writer(str(self.folder / split))
+        if self._settings:
+            from tensorboard.plugins.hparams import summary_v2
+
+            settings = {name: "" if value is None else value for name, value in self._settings.items()}
+            rows = "".join(f"| {name} | {printable(value)} |\n" for name, value in settings.items())
+            with self._events["test"].as_default(0):
+                tf.summary.text("settings", f"| setting | value |\n|---|---|\n{rows}")
+                hparams = summary_v2.hparams_pb(settings, self.folder.resolve().name)
+                tf.summary.experimental.write_raw_pb(hparams.SerializeToString(), 0)
 
     def _add_line(self, line: Mapping[str, Any]) -> None:
-        """Add a line of `metrics.jsonl` to the events."""
-        split, step, prefix = line["split"], line["epoch"], ""
-        if split == "steps":
-            step, prefix = line["step"], "steps/"
+        """Add a line of `metrics.jsonl` to the events. The tags have few groups; those of steps have another axis."""
+        split, step = line["split"], line["step" if line["split"] == "steps" else "epoch"]
         if "event" not in line:
             values = []
             for name in line.keys() - {"split", "epoch", "step"}:
-                text = self._descriptions.get(name.split("/")[-1], "") if name.startswith("loss_") else ""
+                group, title = metrics_log.describe(name)
+                text = self._descriptions.get(name.split("/")[-1], "") if group == "losses" else ""
                 metadata = tf.compat.v1.SummaryMetadata(summary_description=text)
-                values.append({"tag": prefix + name, "simple_value": line[name], "metadata": metadata})
+                tag = f"{'steps' if split == 'steps' else group}/{title}"
+                values.append({"tag": tag, "simple_value": line[name], "metadata": metadata})
             self._add(split, step, *values)
         elif "text" in line:
             with self._events[split].as_default(step):
                 tf.summary.text(f"warnings/{line['event']}", line["text"])
 
-    def _add_grid(self, epoch: int, path: pathlib.Path) -> None:
-        """Add the PNG of a grid to the events, as it is."""
-        with Image.open(path) as grid:
-            image = tf.compat.v1.Summary.Image(
-                width=grid.width, height=grid.height, encoded_image_string=path.read_bytes()
-            )
-        self._add("test", epoch, {"tag": "samples", "image": image})
+    def _add_samples(self, epoch: int, grid: pathlib.Path) -> None:
+        """Add the samples of an epoch to the events, each with its titles under the name of its file."""
+        try:
+            strips = [(name, strip, sample_images.png(strip, 1)) for name, strip in sample_images.strips(grid)]
+        except Exception as error:
+            return self._warn_of_drawing(f"samples of epoch {epoch} for TensorBoard", error)
+        for name, strip, content in strips:
+            image = tf.compat.v1.Summary.Image(width=strip.width, height=strip.height, encoded_image_string=content)
+            self._add("test", epoch, {"tag": f"samples/{name}", "image": image})
 
     def _add(self, split: str, step: int, *values: Mapping[str, Any]) -> None:
         # `tf.summary.scalar` takes seven times as long for a line, and `tf.summary.image` encodes images again.
@@ -189,4 +247,28 @@ class NullSummaryWriter:
     def write_scalars(self, *arguments: object, **details: object) -> None:
         """Do nothing."""
 
-    rewind = write_event = write_warning = close = write_scalars
+    rewind = write_event = write_warning = write_page = close = write_scalars
+
+
+def _curves_of_page(lines: Sequence[Mapping[str, Any]], steps_per_epoch: int) -> list[dict[str, Any]]:
+    """Return the groups, titles and lines of the curves on the page: (epoch, value) by split, with at most `POINTS`."""
+    found, ends = metrics_log.curves(lines), {0: 0}
+    ends.update({line["epoch"]: line["step"] for line in lines if line["split"] == "train" and "event" not in line})
+    epochs = {}  # as fractions, by step
+    for line in lines:
+        if line["split"] == "steps" and (begin := ends.get(line["epoch"] - 1)) is not None:
+            whole = ends.get(line["epoch"], begin + steps_per_epoch) - begin
+            epochs[line["step"]] = round(line["epoch"] - 1 + (line["step"] - begin) / max(whole, 1), 3)
+    curves = []
+    for name in sorted({name for split in SPLITS for name in found[split]}, key=metrics_log.describe):
+        group, title = metrics_log.describe(name)
+        if group in ("errors", "scores", "losses"):
+            of_splits = {}
+            for split in SPLITS:
+                points = [*found[split].get(name, {}).items()]
+                thinned = points[:: -math.ceil(len(points) / POINTS) or -1][::-1]  # with the last one
+                of_splits[split] = [
+                    (epochs.get(at) if split == "steps" else at, float(f"{value:.4g}")) for at, value in thinned
+                ]
+            curves.append({"group": group, "title": title, "lines": of_splits})
+    return curves

@@ -14,6 +14,14 @@ from cyclegan.errors import first_line
 logger = logging.getLogger(__name__)
 
 PREFIX = "speed/"  # of the names of the metrics
+FAST_FLOPS = 8.83e10  # of a training step of --preset fast with one pair of color images, see `GAN.flops`
+
+
+def duration(seconds: float) -> str:
+    """Return a time in one unit, rounded to two digits: "17 h"."""
+    units = {"days": 86400, "h": 3600, "min": 60, "s": 1}
+    unit = next((unit for unit, size in units.items() if seconds >= 2 * size), "s")
+    return f"{float(f'{max(1, seconds / units[unit]):.2g}'):g} {unit}"
 
 
 class Throughput:
@@ -22,6 +30,7 @@ class Throughput:
     Attributes:
         flops: Floating-point operations of a step on all devices together; 0 if not counted.
         peak: FLOP/s that all devices together have reached, see `hardware.measure_peak`; 0 if not measured.
+        steps: Steps since the last `reset`.
     """
 
     def __init__(self, flops: float = 0.0, peak: float = 0.0) -> None:
@@ -30,15 +39,20 @@ class Throughput:
 
     def reset(self) -> None:
         """Set all counters to zero."""
-        self._images = self._steps = 0
+        self._images = self.steps = 0
         self._seconds = self._waited = 0.0
 
     def add(self, images: int, steps: int, seconds: float, waited: float) -> None:
         """Count the images of both domains in some steps, the seconds of the steps, and those `waited` for images."""
         self._images += images
-        self._steps += steps
+        self.steps += steps
         self._seconds += seconds
         self._waited += waited
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Mean time of a step; there must be one."""
+        return self._seconds / self.steps
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics by name, empty if nothing was counted; `data_wait` is a share of the time in [0, 1]."""
@@ -46,11 +60,11 @@ class Throughput:
             return {}
         values = {
             "images_per_second": self._images / self._seconds,
-            "ms_per_step": 1000 * self._seconds / self._steps,
+            "ms_per_step": 1000 * self.seconds_per_step,
             "data_wait": self._waited / self._seconds,
         }
         if self.flops:
-            rate = self.flops * self._steps / self._seconds
+            rate = self.flops * self.steps / self._seconds
             values["TFLOP_per_second"] = rate / 1e12
             if self.peak:  # a rate above the peak means that the device was busy while the peak was measured
                 values["share_of_peak"] = rate / max(self.peak, rate)

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import logging
 import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Union, cast
 
@@ -23,6 +24,7 @@ from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.images.value_range import to_float
 from cyclegan.methods import losses
 from cyclegan.methods.objective import CHANGES, ERRORS, NO_MASKS, Masks
+from cyclegan.run.metrics_log import describe
 from cyclegan.run.sample_images import Cycle
 from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.run.train_state import TrainState
@@ -33,6 +35,8 @@ logger = logging.getLogger(__name__)
 Summary = Union[SummaryWriter, NullSummaryWriter]
 
 PLOTTED = 5  # held-out images of each domain that are plotted
+FIRST_PLOTS = (1, 2, 5, 10)  # epochs with sample images besides those of --plot_every
+PREVIEW_SECONDS = 300.0  # between sample images within an epoch
 UNCHANGED = 0.01  # mean |x - G(x)| in [-1, 1], below which G does nothing: 1.3 of 255 gray levels
 INVERTED = -0.5  # correlation of x and G(x), below which G inverts
 COLLAPSED = 0.1  # distance between translations, as a share of that between images, below which G has collapsed
@@ -73,10 +77,11 @@ class EvaluationCallback:
         if self._evaluator is not None and epoch.is_sound:
             scores, epoch.best_kid = self._scores(self._evaluator, epoch.state)
             epoch.metrics["test"].update(scores)
-        outcome = self._workers.broadcast_from_chief(2 if epoch.best_kid else bool(scores))
+        counts = bool(scores) and self._evaluator is not None and self._evaluator.is_reliable
+        outcome = self._workers.broadcast_from_chief(2 if epoch.best_kid else counts)
         epoch.is_best = outcome == 2
         if not outcome:
-            return  # an epoch without scores does not count
+            return  # an epoch without scores, or with those of few images, does not count
         state = epoch.state
         state.evaluations_since_best = 0 if epoch.is_best else state.evaluations_since_best + 1
         if not epoch.is_last and state.is_stalled(self._patience):
@@ -102,34 +107,53 @@ class EvaluationCallback:
             logger.warning(f"epoch {state.epoch} has no scores: {error}")
             return {}, {}
         metrics = {f"score/{d}/{key}": value for d in scores for key, value in scores[d].items()}
-        best = {d: s["KID"] for d, s in scores.items() if s["KID"] < state.best_kid.get(d, math.inf)}
+        low = {d: s["KID"] for d, s in scores.items() if s["KID"] < state.best_kid.get(d, math.inf)}
+        best = low if evaluator.is_reliable else {}
         return {name: value for name, value in metrics.items() if math.isfinite(value)}, best
 
 
 class PlotCallback:
-    """Write sample images every few epochs and at the end; warn if translations of different images are all alike."""
+    """Write sample images after the first epochs, every few epochs, at the end, and every few minutes of an epoch.
+
+    Warn if translations of different images are all alike.
+    """
 
     def __init__(self, model: GAN, dataset: UnpairedDataset, summary: SummaryWriter, every: int) -> None:
         self._model = model
         self._dataset = dataset
         self._summary = summary
         self._every = every
+        self._next_preview = time.monotonic() + PREVIEW_SECONDS
+
+    def is_preview_due(self) -> bool:
+        """Return whether the last sample images, or the start, are some minutes ago."""
+        return time.monotonic() >= self._next_preview
+
+    def preview(self, epochs: float) -> None:
+        """Write sample images within an epoch, after a fraction of epochs."""
+        real, masks = load_samples(self._dataset), load_masks(self._dataset)
+        self._write(epochs, translate_samples(self._model, *real, masks=masks))
 
     def on_epoch_end(self, epoch: Epoch) -> None:
         """Write the sample images of the epoch if they are due; look for collapsed generators."""
-        is_due, is_trained = epoch.state.epoch % self._every == 0 or epoch.is_last, epoch.state.step >= UNTRAINED
+        number, is_trained = epoch.state.epoch, epoch.state.step >= UNTRAINED
+        is_due = number in FIRST_PLOTS or number % self._every == 0 or epoch.is_last
         if not (is_due or is_trained):
             return
         real = load_samples(self._dataset)
         # In every epoch, so that `state.warned` does not depend on --plot_every; cycle images only for plots.
         samples = translate_samples(self._model, *real, with_cycles=is_due, masks=load_masks(self._dataset))
         if is_due:
-            with terminal.phase("Writing sample images", if_slow=True):
-                names = [part[: len(real[0])] for part in self._dataset.names]
-                self._summary.write_cycles(epoch.state.epoch, *samples, names)
+            self._write(number, samples)
         for network, cycle, targets in zip("GF", samples, real[::-1]):
             if cycle and is_trained:
                 warn_once(self._summary, epoch, find_collapse(network, cycle[0], cycle[1], targets))
+
+    def _write(self, epochs: float, samples: tuple[Cycle, Cycle]) -> None:
+        with terminal.phase("Writing sample images", if_slow=True):
+            names = [part[: min(PLOTTED, self._dataset.epoch_size)] for part in self._dataset.names]
+            self._summary.write_cycles(epochs, *samples, names)
+        self._next_preview = time.monotonic() + PREVIEW_SECONDS
 
 
 def load_samples(dataset: UnpairedDataset) -> tuple[np.ndarray, np.ndarray]:
@@ -252,11 +276,16 @@ def _mean_distance(images: np.ndarray) -> float:
 
 
 def report_epoch(epoch: Epoch, names: Mapping[str, Sequence[str]], all_losses: bool) -> None:
-    """Log the errors and scores of an epoch, on request all losses, and at the end of training the best scores.
+    """Log the losses, errors and scores of an epoch, on request all losses, and at the end of training the best scores.
 
     `names` has the names of the metrics by split.
     """
     train, test = epoch.metrics["train"], epoch.metrics["test"]
+    totals = {}
+    for name in names["train"]:  # a total, if there is one, comes last
+        if name.endswith(("/loss", "/total")):
+            totals[describe(name)[1].split(" ")[0]] = train.get(name, math.nan)
+    logger.info("Losses: " + "  ".join(f"{network} {value:.4f}" for network, value in totals.items()))
     for pair in (ERRORS[::2], ERRORS[1::2]):
         if known := [name for name in pair if name in names["test"]]:
             logger.info("  ".join(f"{_last_part(name)}: {test.get(name, math.nan):.4f}" for name in known))

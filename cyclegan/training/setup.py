@@ -26,6 +26,7 @@ from cyclegan.methods.objective import DESCRIPTIONS, SAMPLES
 from cyclegan.networks import compat
 from cyclegan.run import overview, trackers
 from cyclegan.run.checkpoints import CheckpointManager
+from cyclegan.run.metrics_log import CHANGED
 from cyclegan.run.run_directory import RunDirectory, refuse_other_stack, split_checkpoint
 from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.run.throughput import Throughput
@@ -34,13 +35,12 @@ from cyclegan.training.callbacks import Summary, make_callbacks
 from cyclegan.training.checkpoint_policy import REQUESTS
 from cyclegan.training.schedule import learning_rates
 from cyclegan.training.step import GAN, compile_test_step, compile_train_step
-from cyclegan.training.trainer import Split, Trainer, make_watchdog
+from cyclegan.training.trainer import ASSUMED_SHARE, Split, Trainer, make_watchdog
 
 logger = logging.getLogger(__name__)
 
 Copies = Mapping[str, Callable[[tf.keras.Model], None]]
 
-ASSUMED_SHARE = 0.5  # share of the peak speed that a step reaches, to estimate its time
 NETWORKS = ("G", "F", "D_X", "D_Y", "heads", "heads_F")  # names in a checkpoint
 RUNS = 3  # timed calls for --xla auto; the fastest counts
 
@@ -67,7 +67,7 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
         data = sources.load_domains(run.config.data, config.networks.multiple, local_workers=local_workers, bars=bars)
     run.check_data(data.fingerprint())
     with terminal.phase("Waiting for the other workers", if_slow=True):
-        workers.check_equal({**data.fingerprint(), **data.value_ranges})
+        workers.check_equal({**data.fingerprint(), **data.samples(), **data.value_ranges})
     run.config = run.config.replace(**data.value_ranges)
     return data
 
@@ -275,8 +275,10 @@ def start_run(
         return NullSummaryWriter()
     started = trackers.start(run.config.run, run.config.settings(), run.path)
     with terminal.phase("Preparing the logs of the run", if_slow=True):
-        summary = SummaryWriter(run.path, started, DESCRIPTIONS)
+        summary = SummaryWriter(run.path, started, DESCRIPTIONS, run.config.settings())
         summary.rewind(state.log_bytes, state.epoch)
+        if changes := run.changes + [f"global batch {before} -> {now}"] * (before not in (0, now)):
+            summary.write_event("train", state.epoch + 1, state.step, CHANGED, changes=changes)
     return summary
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import logging
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -14,18 +13,21 @@ import tqdm
 
 from cyclegan import terminal
 from cyclegan.config import Config
+from cyclegan.config.command_line import PRESETS
 from cyclegan.data.unpaired import UnpairedDataset
+from cyclegan.distribution import hardware
 from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Watchdog, Workers
-from cyclegan.errors import TrainingError, UserError
+from cyclegan.errors import TrainingError, UserError, counted
 from cyclegan.methods.objective import SAMPLES
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.run_directory import RunDirectory
-from cyclegan.run.throughput import Profiler, Throughput
+from cyclegan.run.throughput import FAST_FLOPS, Profiler, Throughput, duration
 from cyclegan.run.train_state import PassState, TrainState
 from cyclegan.training.callbacks import (
     Callback,
     Epoch,
+    PlotCallback,
     Summary,
     check_profile,
     find_silent_failures,
@@ -39,6 +41,11 @@ from cyclegan.training.schedule import StepLearningRates
 
 logger = logging.getLogger(__name__)
 
+ASSUMED_SHARE = 0.5  # share of the peak speed that a step reaches, to estimate its time
+VALIDATION = 1 / 3  # time of a validation step, as a share of a training step
+ESTIMATE_STEPS = 20  # after which the rest of the training is estimated
+PAGE_SECONDS = 20.0  # between two writes of the page within an epoch
+LONG_SECONDS = 6 * 3600.0  # of a training on a CPU, above which a warning proposes smaller networks
 AHEAD = 2  # calls that the host may be ahead of the devices
 # A compiled function that runs steps, see `distribution.train_function.make_train_function`.
 StepFunction = Callable[..., tuple[dict[str, tf.Tensor], tf.Tensor, dict[str, tf.Tensor]]]
@@ -51,6 +58,7 @@ class Split:
         name: "train" or "test".
         function: Compiled function that runs steps of the dataset.
         throughput: Counter of the steps of a pass.
+        since_start: Counter of the steps of all passes.
         batches: Iterator over the batches of all epochs, so that the images of the next one are prefetched.
         is_traced: Whether the first call is done, which traces the function.
         pending: Calls that the devices may still be computing, the oldest first.
@@ -70,6 +78,7 @@ class Split:
         self.function = function
         self.metric_names = metric_names
         self.throughput = throughput
+        self.since_start = Throughput()
         self.batches: Iterator[tuple[tf.Tensor, ...]] | None = None
         self.is_traced = False
         self.pending: collections.deque[PendingCall] = collections.deque()
@@ -142,6 +151,8 @@ class Trainer:
         whole_pass = splits[0].throughput
         self._throughput = Throughput(whole_pass.flops, whole_pass.peak)  # since the last log line
         self._profiler = Profiler(config.performance.profile_steps, summary.folder)
+        self._plots = next((each for each in callbacks if isinstance(each, PlotCallback)), None)
+        self._has_estimated = False
 
     @property
     def _is_done(self) -> bool:
@@ -172,6 +183,7 @@ class Trainer:
                         self._go_back()
             finally:
                 self._profiler.stop()
+                self._write_page("finished" if self._is_complete else "stopped")
                 self._summary.close(self._is_complete)
         return metrics
 
@@ -183,6 +195,58 @@ class Trainer:
             self._watchdog.beat()
         self.divergence.start(self.state)
         self.policy.restart_timer()
+        train = self.splits[0].throughput
+        if train.peak and not hardware.has_accelerator():
+            seconds, text = self._estimate(train.flops / (ASSUMED_SHARE * train.peak))
+            if seconds > LONG_SECONDS:
+                logger.warning(f"{text}, by their operations. Networks of this size are meant for a GPU")
+        self._write_page("training")
+
+    def _estimate(self, seconds_per_step: float) -> tuple[float, str]:
+        """Return the seconds of the rest of the run, given those of a training step, and a description.
+
+        On a CPU, it also has the time of a new run with --preset fast if that is much shorter, by a count of its
+        operations, which is known for the objective cyclegan.
+        """
+        train, test = (split.dataset for split in self.splits)
+        epochs, is_on_cpu = self._epochs - self.state.epoch, not hardware.has_accelerator()
+        steps = train.steps_left(self.state.train.pairs_done) + (epochs - 1) * train.steps_per_epoch
+        seconds = seconds_per_step * (steps + VALIDATION * epochs * test.steps_per_epoch)
+        text = f"{counted(epochs, 'epoch')} of {train.steps_per_epoch} steps ({2 * train.epoch_size} images)"
+        text += f": about {duration(seconds)} on {'this CPU' if is_on_cpu else 'these devices'}"
+        if is_on_cpu and self._config.objective.objective == "cyclegan" and not self._config.data.is_embedded:
+            share = FAST_FLOPS * train.global_batch_size / self.splits[0].throughput.flops
+            if (fast := seconds * share * PRESETS["fast"]["epochs"] / epochs) < seconds / 3:
+                text += f" (a new run with --preset fast: {duration(fast)}, by its count of operations)"
+        return seconds, text
+
+    def _log_estimate(self) -> None:
+        """Log how long the rest of the run takes, by the steps so far, and the size of its checkpoints, once."""
+        counter, saved = self.splits[0].since_start, self._checkpoints.newest
+        if self._has_estimated or counter.steps < ESTIMATE_STEPS or not self._workers.is_chief:
+            return
+        self._has_estimated = True
+        size = sum(path.stat().st_size for path in saved.rglob("*") if path.is_file()) if saved else 0
+        count = self._config.run.keep + (2 if self._config.evaluation.evaluate_every else 0)
+        text = self._estimate(counter.seconds_per_step)[1]
+        logger.info(f"{text}; checkpoints take up to {count * size / 1e9:.2g} GB")
+
+    def _write_page(self, state: str) -> None:
+        """Write the page of the run with the position in training."""
+        train, counter = self.splits[0], self.splits[0].since_start
+        is_going = counter.steps and self.state.epoch < self._epochs
+        seconds = self._estimate(counter.seconds_per_step)[0] if is_going else 0.0
+        progress = {
+            "state": state,
+            "epoch": round(self.state.epoch + self.state.train.pairs_done / train.dataset.epoch_size, 3),
+            "epochs": self._epochs,
+            "steps_per_epoch": train.dataset.steps_per_epoch,
+            "step": str(self.state.step),
+            "left": f"about {duration(seconds)}" if seconds and state == "training" else "",
+            "speed": str(counter),
+        }
+        self._summary.write_page(progress)
+        self._next_page = time.monotonic() + PAGE_SECONDS
 
     def _run_epoch(self) -> dict[str, dict[str, float]]:
         """Run the remaining steps of an epoch; log and return its metrics."""
@@ -204,6 +268,7 @@ class Trainer:
         self._is_complete = epoch.is_last
         for name, values in metrics.items():
             self._summary.write_scalars(name, state.epoch, state.step, values)
+        self._write_page("training")
         report_epoch(epoch, {split.name: split.metric_names for split in self.splits}, self._config.run.verbose > 1)
         self._watchdog.beat()
         if epoch.is_last:
@@ -248,15 +313,18 @@ class Trainer:
                 now = time.perf_counter()
                 progress.seconds += now - start
                 if split.is_traced:  # else the call has no speed, because it traced the graph
-                    for counter in (split.throughput, self._throughput) if split.is_train else (split.throughput,):
+                    for counter in (split.throughput, split.since_start, *[self._throughput] * split.is_train):
                         counter.add(2 * pairs, steps, now - start, waited)
+                self._log_estimate()
                 split.is_traced, start = True, now
                 bar.set_postfix_str(str(split.throughput), refresh=False)
                 bar.update(steps)
                 if ends:
                     split.fetch_sums(state)
                     self._end_call(split)
-                    start = time.perf_counter()
+                if time.monotonic() >= self._next_page:
+                    self._write_page("training")
+                start = time.perf_counter()
 
     def _next_batches(self, split: Split) -> tuple[tf.Tensor, ...]:
         """Return the batches of the next call; save a checkpoint and raise an error if an image can't be read."""
@@ -300,7 +368,7 @@ class Trainer:
     def _ends_with_call(self, split: Split) -> bool:
         """Return whether something must happen after the call that was started last, once its outcome is known."""
         is_profiled = split.is_train and self._profiler.should_stop(self.state.step)
-        return is_profiled or self._is_log_due(split) or self.policy.is_due()
+        return is_profiled or self._is_log_due(split) or self._is_preview_due(split) or self.policy.is_due()
 
     def _end_call(self, split: Split) -> None:
         """Write the profile, the means since the last log line and a checkpoint, if they are due; obey signals."""
@@ -308,8 +376,15 @@ class Trainer:
             self._profiler.stop()
         if self._is_log_due(split):
             self._log_steps()
+        if self._plots and self._is_preview_due(split):
+            self._plots.preview(self.state.epoch + self.state.train.pairs_done / split.dataset.epoch_size)
+            self._write_page("training")
         if self.policy.is_due():  # inspecting the outcome may have changed the answer
             self.policy.save_and_obey(self.state)
+
+    def _is_preview_due(self, split: Split) -> bool:
+        is_within = 0 < self.state.train.pairs_done < split.dataset.epoch_size
+        return split.is_train and is_within and self._plots is not None and self._plots.is_preview_due()
 
     def _is_log_due(self, split: Split) -> bool:
         steps = math.ceil(self.state.train.pairs_done / self.state.global_batch_size)
@@ -355,11 +430,11 @@ def make_watchdog(config: Config, workers: Workers, checkpoints: CheckpointManag
 
 def _progress_bar(split: Split, state: TrainState, visible: bool) -> tqdm.tqdm:
     steps = split.dataset.steps_per_epoch
-    return tqdm.tqdm(
+    return terminal.progress_bar(
+        visible,
         total=steps,
         initial=steps - split.dataset.steps_left(split.progress(state).pairs_done),
         desc=split.name.title(),
-        disable=not visible,
-        mininterval=0.2 if sys.stderr.isatty() else 30,  # a log file gets a line every half minute
+        mininterval=0.2,
         bar_format="{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]",
     )

@@ -1,15 +1,20 @@
 """The comparison of runs."""
 
 import json
+import os
+import pathlib
+import subprocess
+import sys
 
 import pytest
 from PIL import Image
 
 from cyclegan.cli import compare
 from cyclegan.errors import UserError
+from cyclegan.run.metrics_log import CHANGED
 
 
-def make_run(folder, errors, scores=(), **settings):
+def make_run(folder, errors, scores=(), changes=(), **settings):
     """Make the files of a run with an error and a score in each epoch; return its folder."""
     folder.mkdir(parents=True)
     sections = {"optimization": {"lr": 1e-3, **settings}, "run": {"output_dir": str(folder)}}
@@ -20,6 +25,10 @@ def make_run(folder, errors, scores=(), **settings):
         lines.append({"split": "test", "epoch": epoch, "step": epoch, "error/MAE": error, "loss_X/loss": 0.25})
     lines += [{"split": "test", "epoch": epoch, "step": epoch, "score/x2y/PSNR": score} for epoch, score in scores]
     lines.append({"split": "train", "epoch": 1, "step": 1, "event": "skipped", "losses": {}})
+    lines += [
+        {"split": "train", "epoch": epoch + 1, "step": 1, "event": CHANGED, "changes": [text]}
+        for epoch, text in changes
+    ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"split": "te')
     return folder
 
@@ -44,6 +53,31 @@ def test_settings_that_differ_and_metrics_stand_side_by_side(runs):
         "loss_X/penalty": ["0.5", "0.5"],
         "score/x2y/PSNR": ["10", "(best", "20", "in", "2)", "-"],
     }
+
+
+def test_changes_within_a_run_and_other_weights_of_losses_are_named(tmp_path, runs):
+    assert compare.notes(compare.read(runs[1:])) == []
+    weights = "The losses contain other weights ({}): compare errors and scores, not losses"
+    assert compare.notes(compare.read(runs)) == [weights.format("lambda_cycle")]
+    changed = make_run(tmp_path / "c", [1.0, 2.0], changes=[(1, "adversarial lsgan -> bce"), (1, "lr 0.1 -> 0.2")])
+    assert compare.notes(compare.read([changed])) == [
+        "c: adversarial lsgan -> bce after epoch 1", "c: lr 0.1 -> 0.2 after epoch 1", weights.format("adversarial")
+    ]  # fmt: skip
+    compare.curves_png(compare.read([changed]))
+
+
+def test_the_environment_does_not_change_the_drawing(tmp_path, runs):
+    """All variables of matplotlib at once, and a home that can't be written to."""
+    (tmp_path / "matplotlibrc").write_text(
+        "text.usetex: True\nsavefig.dpi: 7\nsavefig.format: pdf\naxes.facecolor: red\n"
+    )
+    values = {"MPLBACKEND": "module://no.such.backend", "MATPLOTLIBRC": str(tmp_path), "HOME": "/dev/null"}
+    values.update(MPLCONFIGDIR="/dev/null/x", XDG_CACHE_HOME="/dev/null/y", XDG_CONFIG_HOME="/dev/null/z")
+    root = pathlib.Path(__file__).resolve().parents[2]
+    command = [sys.executable, str(root / "scripts" / "compare.py"), *map(str, runs), "--png", "c.png"]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **values}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "c.png").read_bytes() == compare.curves_png(compare.read(runs))
 
 
 def test_the_command_prints_the_table_and_writes_the_curves(runs, tmp_path, capsys):

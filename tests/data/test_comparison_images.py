@@ -33,7 +33,7 @@ def test_held_out_images_come_in_two_sizes(data, tmp_path):
 def test_training_images_are_held_out_without_a_test_folder(data, tmp_path):
     images, text = comparison_images(data, "y2x", 4)
     assert [image.shape for image in images] == [(32, 32, 1), (36, 40, 1)]
-    np.testing.assert_array_equal(images[0][..., 0], Image.open(tmp_path / "trainB" / "2.png").resize((32, 32)))
+    np.testing.assert_array_equal(images[0][..., 0], Image.open(tmp_path / "trainB" / "0.png").resize((32, 32)))
     assert text.startswith(f"1 image ({tmp_path}, testB)")
 
 

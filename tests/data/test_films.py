@@ -31,6 +31,18 @@ def test_one_in_some_frames_is_an_image(tmp_path):
         np.testing.assert_array_equal(later.train_y[index], domains.train_y[index])
 
 
+def test_a_single_film_beside_images_is_divided_with_a_remark(tmp_path):
+    for domain in "AB":
+        write_film(tmp_path / f"train{domain}" / "walk.mp4", 20)
+        for i in range(4):
+            save(tmp_path / f"train{domain}" / f"{i}.png", size=(32, 32))
+    domains = load(tmp_path, film_every=5)
+    assert "trainA/walk.mp4[15]" in domains.test_x.names and len(domains.test_x) == 2
+    assert "trainA/walk.mp4[10]" in domains.train_x.names and len(domains.train_x) == 6
+    text = "1 of 4 images of trainA and the last 1 of 4 images of trainA/walk.mp4 (like those before them) are held out"
+    assert text in domains.notes[0]
+
+
 def test_the_end_of_a_single_film_is_held_out(tmp_path):
     for domain in "AB":
         write_film(tmp_path / f"train{domain}" / "a.mp4", 20)

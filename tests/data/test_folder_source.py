@@ -9,9 +9,10 @@ import pytest
 import tifffile
 
 from cyclegan.data import folder_source
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
 from cyclegan.images import reader
-from tests.data.image_folders import load, save, stack
+from tests.data.image_folders import load, photograph, save, stack
 from tests.inspection.datasets import inspect
 
 
@@ -48,6 +49,24 @@ def test_files_that_are_not_used_are_named(folder):
     )
 
 
+def test_links_to_nothing_are_named(folder, tmp_path):
+    (folder / "trainB" / "gone.png").symlink_to(tmp_path / "moved.png")
+    (folder / "trainB" / "a.psd").touch()
+    expected = f"not used: 2 (links to nothing, .psd); for example {folder}/trainB/gone.png -> {tmp_path}/moved.png; if"
+    assert any(expected in note for note in load(folder).notes)
+    for path in (folder / "trainB").glob("*.*g"):
+        path.is_symlink() or path.unlink()
+    with pytest.raises(UserError, match="trainB: no images; .* not used: 2 .links to nothing, .psd."):
+        load(folder)
+    (folder / "trainA").rename(tmp_path / "A")
+    (folder / "trainA").symlink_to("../B")
+    with pytest.raises(UserError, match="trainA: a link to ../B, which does not exist; expected images of one domain"):
+        load(folder)
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(UserError, match="link: a link to nowhere, which does not exist; expected a folder with trainA"):
+        load(tmp_path / "link")
+
+
 def test_loops_of_links_are_visited_once(tmp_path):
     data = tmp_path / "data"
     save(data / "a.png")
@@ -64,13 +83,13 @@ def test_loops_of_links_are_visited_once(tmp_path):
     assert sorted(found) == sorted(os.path.realpath(data / name) for name in ("a.png", "sub/b.png"))
 
 
-def test_without_test_folders_the_last_images_are_held_out(folder):
+def test_without_test_folders_some_images_are_held_out(folder):
     domains = load(folder)
     assert domains.train_x.shape == (19, 24, 24, 3) and domains.test_x.shape == (1, 16, 16, 3)
     assert (len(domains.train_y), len(domains.test_y)) == (2, 1)
-    assert domains.test_x[0][0, 0].tolist() == [19, 0, 0]
-    assert domains.test_x.names == ["trainA/19.png"]
-    assert "No testA" in domains.notes[0] and "last 1 of 20 images of trainA are held out" in domains.notes[0]
+    (name,) = domains.test_x.names
+    assert domains.test_x[0][0, 0].tolist() == [int(name[-6:-4]), 0, 0] and name not in domains.train_x.names
+    assert f"No testA in {folder}: 1 of 20 images of trainA are held out for validation" in domains.notes
     assert len(domains.notes) == 2
 
 
@@ -81,12 +100,32 @@ def test_test_folders_are_used(folder):
     assert len(domains.notes) == 1 and "testB" in domains.notes[0]
 
 
-@pytest.mark.parametrize("count, held_out", [(2, 1), (30, 2)])
-def test_five_percent_are_held_out(tmp_path, count, held_out):
+@pytest.mark.parametrize("count, expected", [(2, 1), (30, 2), (79, 4), (80, 8), (200, 10)])
+def test_five_percent_are_held_out_but_no_series(count, expected):
+    """Images of one place often have neighboring names."""
+    names = [f"trainA/place{i // 10:02d}/{i:04d}.png" for i in range(count)]
+    kept, held_out, _ = folder_source.hold_out(names, "trainA")
+    assert len(held_out) == expected and sorted(kept + held_out) == names
+    assert kept == sorted(kept) and held_out == sorted(held_out)
+    if expected > 5:
+        assert len({name[:14] for name in held_out}) > 4
+    others = [name.replace("trainA", "trainB").replace(".png", ".jpg") for name in names]
+    _, beside, _ = folder_source.hold_out(others, "trainB")
+    assert [folder_source.stem(name[7:]) for name in beside] == [folder_source.stem(name[7:]) for name in held_out]
+    larger = {*folder_source.hold_out([*names, "trainA/new.png"], "trainA")[1]}
+    assert len(larger - {*held_out}) <= 1 + (count == 79) * 4  # after a new image, most are the same
+
+
+def test_a_single_image_is_used_for_both(tmp_path):
+    """Train on crops of one large image for each domain."""
     for domain in "AB":
-        for i in range(count):
-            save(tmp_path / f"train{domain}" / f"{i}.png", size=(2, 2))
-    assert len(load(tmp_path).test_x) == held_out
+        photograph(tmp_path / f"train{domain}" / "a.png", ord(domain), 90)
+    domains = load(tmp_path, preprocess="crop", epoch_size="7")
+    assert domains.train_x.names == domains.test_x.names == ["trainA/a.png"]
+    assert f"No testB in {tmp_path}: the only image of trainB is used for training and for validation" in domains.notes
+    dataset = UnpairedDataset(domains.train_x, domains.train_y, 1, domains.size, seed=0, epoch_size="7")
+    assert dataset.steps_per_epoch == 7 and len({dataset.image("X", 0, i).tobytes() for i in range(7)}) == 7
+    assert not [each.kind.title for each in inspect(tmp_path).findings if "training and test" in each.kind.title]
 
 
 def test_missing_and_empty_folders_are_named(folder, tmp_path):
@@ -107,10 +146,9 @@ def test_missing_and_empty_folders_are_named(folder, tmp_path):
     (folder / "testB" / "a.psd").touch()
     with pytest.raises(UserError, match=r"testB: no images; .* 1 \(.psd\); if they are images, convert them to PNG or"):
         load(folder)
-    (tmp_path / "one" / "trainA").mkdir(parents=True)
-    save(tmp_path / "one" / "trainA" / "a.png")
-    with pytest.raises(UserError, match="trainA: 1 image and no testA; expected 2 images"):
-        load(tmp_path / "one")
+    (folder / "trainA").rename(folder / "TrainA")
+    with pytest.raises(UserError, match="trainA: no such folder; expected images .* has TrainA, testB, trainB"):
+        load(folder)
     with pytest.raises(UserError, match="cycle_gan/horse: expected cycle_gan/NAME with NAME one of apple2orange"):
         load("cycle_gan/horse")
 
@@ -170,13 +208,16 @@ def test_stacks_give_an_image_for_each_page(tmp_path):
             save_stack(data / f"train{domain}" / f"{number}.tif", range(10 * number, 10 * number + 4))
     save(data / "trainA" / "flat.png", (99, 99, 99), (20, 16))
     domains = load(data, stacks="all", channels_x=1, paired_names=True)
-    names = [f"trainA/{file}.tif[{number}]" for file in range(3) for number in range(4)]
-    assert domains.train_x.names == names and domains.test_x.names == ["trainA/flat.png"]
-    assert [image[0, 0, 0] for image in stack(domains.train_x)] == [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
-    assert domains.test_y.names == [f"trainB/2.tif[{number}]" for number in range(4)]  # a whole file
+    names = [f"trainA/{file}.tif[{number}]" for file in (1, 2) for number in range(4)]
+    assert domains.train_x.names == [*names, "trainA/flat.png"]
+    assert [image[0, 0, 0] for image in stack(domains.train_x)] == [10, 11, 12, 13, 20, 21, 22, 23, 99]
+    assert domains.test_y.names == [f"trainB/0.tif[{number}]" for number in range(4)]  # a whole file
     assert domains.pairs.tolist() == [[i, i] for i in range(8)]
-    assert "trainA: 12 images in 3 files" in domains.notes
-    assert f"No testB in {data}: the last 1 of 3 files of trainB are held out for validation" in domains.notes
+    assert "trainA: 9 images in 3 files" in domains.notes
+    split = "1 of 3 files with several images of trainB are held out for validation"
+    assert f"No testB in {data}: {split}" in domains.notes
+    (data / "testA").mkdir()
+    (data / "trainA" / "flat.png").rename(data / "testA" / "flat.png")
     first = load(data)
     assert [image[0, 0, 0] for image in stack(first.train_x)] == [0, 10, 20]
     assert (
@@ -192,7 +233,7 @@ def test_channels_that_are_not_used_are_named(tmp_path):
             pages, options = np.zeros((channels, 16, 20), np.uint8), {"ome": True, "metadata": {"axes": "CYX"}}
             tifffile.imwrite(tmp_path / f"train{domain}" / name, pages, photometric="minisblack", **options)
     note = (
-        "trainA: 1 image with a page for each channel, for example trainA/0.tif (4); only the first channel is used:"
+        "trainA: 1 image with a page for each channel, for example trainA/1.tif (4); only the first channel is used:"
         " --channels_x 4 uses all"
     )
     for notes in (load(tmp_path).notes, inspect(tmp_path).notes):
@@ -207,5 +248,5 @@ def test_the_last_slices_of_a_single_file_are_held_out(tmp_path):
     assert (len(domains.train_x), domains.test_x.names) == (30, ["trainA/a.tif[38]", "trainA/a.tif[39]"])
     assert not reader._opened_files  # all images are in memory
     (tmp_path / "trainB" / "a.tif").write_bytes(b"II*\0")
-    with pytest.raises(UserError, match="1 of 41 images cannot be used.*trainB/a.tif .a damaged TIFF"):
+    with pytest.raises(UserError, match="1 of 42 images cannot be used.*trainB/a.tif .a damaged TIFF"):
         load(tmp_path, stacks="all")

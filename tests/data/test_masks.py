@@ -113,7 +113,7 @@ def test_a_run_notices_other_masks_but_not_another_folder(folder, tmp_path):
     before = load(folder).fingerprint()
     moved = folder.rename(tmp_path.with_name("moved"))
     assert load(moved).fingerprint() == before
-    write(moved / "maskA/sub/0.tif", np.full((SIDE, SIDE), 7, np.uint16))
+    write(moved / "maskA/sub/1.tif", np.full((SIDE, SIDE), 7, np.uint16))
     changed = load(moved).fingerprint()
     assert {name for name in before if before[name] != changed[name]} == {"masks of trainA bytes"}
     (moved / "maskB").rename(moved / "other")
@@ -149,10 +149,10 @@ def test_all_but_black_and_transparent_pixels_are_inside(tmp_path):
 def test_a_damaged_mask_is_named_when_it_is_used(folder):
     train, _ = dataset(folder, cache="none")
     masks = train.domains[0].masks
-    write(folder / "maskA/sub/0.tif", np.zeros((5, 5), np.uint8))
-    with pytest.raises(Exception, match="maskA/sub/0.tif"):
+    write(folder / "maskA/sub/1.tif", np.zeros((5, 5), np.uint8))
+    with pytest.raises(Exception, match="maskA/sub/1.tif"):
         [masks[i] for i in range(len(masks))]
-    assert "maskA/sub/0.tif" in train.failure
+    assert "maskA/sub/1.tif" in train.failure
 
 
 def test_stacks_of_images_have_stacks_of_masks(tmp_path):

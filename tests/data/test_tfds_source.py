@@ -1,6 +1,9 @@
 """Images of TensorFlow Datasets, and the errors of datasets that cannot be read."""
 
+import pathlib
 import socket
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -13,6 +16,8 @@ from cyclegan.data import sources, tfds_source
 from cyclegan.errors import UserError
 from cyclegan.images import reader
 from tests.data.image_folders import image_sets, load_config, stack
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def load(dataset, image_size=16, load_size=16, **flags):
@@ -71,7 +76,7 @@ def prepared(folder, files=1):
 
 def test_a_prepared_dataset_is_loaded(tmp_path, monkeypatch):
     builder = prepared(tmp_path)
-    monkeypatch.setattr(tfds_source, "cycle_gan_builder", lambda dataset, data_dir: builder)
+    monkeypatch.setattr(tfds_source, "cycle_gan_builder", lambda dataset, folder: builder)
     domains = load("cycle_gan/horse2zebra")
     assert domains.test_y.names[3] == "levels/1.0.0/testB[3]"
     for number, part in enumerate(image_sets(domains)):
@@ -84,6 +89,51 @@ def test_several_files_are_read_in_their_order(tmp_path):
     files, names = tfds_source.read(builder, sources.SPLITS, max_images=12)
     assert names["trainB"] == [f"levels/1.0.0/trainB[{i}]" for i in range(12)]
     assert [reader.decode(file)[0, 0, 0] for file in files["trainB"]] == [50 + i for i in range(12)]
+
+
+FIRST_START = """
+import pathlib, sys, time
+import tensorflow_datasets as tfds
+from cyclegan.data import tfds_source
+from tests.data import test_tfds_source
+builder = test_tfds_source.Levels(data_dir=sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+print(sum(map(len, tfds_source.read(builder, ["trainA"])[0].values())))
+"""
+
+
+@pytest.mark.slow
+def test_several_first_starts_prepare_once(tmp_path):
+    left = tmp_path / "levels" / "incomplete.ABCDEF_1.0.0"  # of a process that was killed
+    left.mkdir(parents=True)
+    command = [sys.executable, "-c", FIRST_START, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(3)]
+    assert [process.stdout.readline() for process in started] == ["ready\n"] * 3
+    ends = []
+    for process in started:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in started:
+        out, errors = process.communicate(timeout=300)
+        ends.append((process.returncode, out, errors[-500:] if process.returncode else ""))
+    assert ends == [(0, "20\n", "")] * 3 and not left.exists()
+
+
+def test_the_environment_names_the_folder_for_every_part(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "of the user"))
+    built = []
+    monkeypatch.setattr(tfds, "builder", lambda name, data_dir: built.append(data_dir) or prepared(tmp_path))
+    monkeypatch.setattr(Levels, "url_infos", {})
+    load("cycle_gan/horse2zebra")
+    (tmp_path / "of the user" / "cycle_gan" / "horse2zebra" / "3.0.0").mkdir(parents=True)
+    (tmp_path / "of the user" / "cycle_gan" / "horse2zebra" / "3.0.0" / "dataset_info.json").touch()
+    data = Config.from_settings(image_size=16, load_size=16).data
+    assert sources.comparison_images(data, "x2y", 4)[1].startswith("2 images (cycle_gan/horse2zebra, testA)")
+    assert built == [str(tmp_path / "of the user")] * 2
+    load("cycle_gan/horse2zebra", data_dir=str(tmp_path / "given"))
+    assert built[-1] == str(tmp_path / "given")
 
 
 def change_a_byte(paths):

@@ -105,9 +105,9 @@ def test_series_of_dicom_and_float_tiff(tmp_path, cache):
         )
     settings = {**AS_THEY_ARE, "channels_y": 1, "value_range_x": "-1024:3071", "value_range_y": "auto", "cache": cache}
     domains = load(tmp_path, **settings)
-    assert domains.train_x.names[:1] == ["trainA/patient1/IM0.dcm"] and len(domains.train_x) == 5
+    assert domains.train_x.names[:1] == ["trainA/patient1/IM1.dcm"] and len(domains.train_x) == 5
     images = [domains.train_x[i][..., 0] for i in range(5)]
-    np.testing.assert_array_equal(images[0], np.rint(twelve_bits(16, 20, 0) / 4095 * 65535))
+    np.testing.assert_array_equal(images[0], np.rint(twelve_bits(16, 20, 1) / 4095 * 65535))
     np.testing.assert_array_equal(images[3], images[0])
     assert histogram(domains.train_y).min() > 0
     with pytest.raises(UserError, match=r"IM0\.dcm \(DICOM: expected .*; others need --value_range_x"):
@@ -132,7 +132,7 @@ def test_pixels_without_data_do_not_count_and_become_lo(tmp_path, kind, nodata):
         for path in tmp_path.glob("train?/*.tif"):
             tifffile.imwrite(path, np.where(values < 0, np.nan, values))
         assert load(tmp_path, value_range_y="100:200", **settings).value_ranges == domains.value_ranges
-        tifffile.imwrite(tmp_path / "trainB" / "0.tif", np.full((16, 20), np.nan, kind))
+        tifffile.imwrite(tmp_path / "trainB" / "1.tif", np.full((16, 20), np.nan, kind))
         assert (load(tmp_path, value_range_y="100:200", **settings).train_y[0] == 0).all()
 
 

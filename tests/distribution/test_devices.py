@@ -75,8 +75,13 @@ def test_several_gpus_launch_kernels_in_threads_of_their_own(three_gpus, monkeyp
         ('echo "GPU 0: NVIDIA A100 (UUID: GPU-1)"; echo "GPU 1: A100 (UUID: GPU-2)"', "0", "2 GPU(s) (NVIDIA A100)"),
         ('echo "GPU 0: NVIDIA A100 (UUID: GPU-1)"', "", None),
         ('echo "GPU 0: NVIDIA A100 (UUID: GPU-1)"', "-1", None),
-        ("echo 'No devices were found'", "0", None),
-        ("echo 'GPU 0: half'; exit 9", "0", None),
+        (
+            "echo 'No devices were found'",
+            "0,1",
+            "CUDA_VISIBLE_DEVICES=0,1, but there is no GPU to see: training runs on",
+        ),
+        ("echo 'GPU 0: half'; exit 9", "0", "CUDA_VISIBLE_DEVICES=0, but there is no GPU to see: training runs on"),
+        ("exit 9", "-1", None),
     ],
 )
 def test_gpus_that_tensorflow_does_not_see_are_explained(tmp_path, monkeypatch, script, visible, text):
@@ -88,7 +93,8 @@ def test_gpus_that_tensorflow_does_not_see_are_explained(tmp_path, monkeypatch, 
     if text is None:
         assert found is None
     else:
-        assert text in found and found.endswith(f"-m pip install 'tensorflow[and-cuda]=={tf.__version__}'")
+        assert text in found
+        assert found.endswith((f"-m pip install 'tensorflow[and-cuda]=={tf.__version__}'", "training runs on the CPU"))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from cyclegan.errors import TrainingError, UserError
+from cyclegan.evaluation import evaluator as evaluator_module
 from cyclegan.evaluation.evaluator import Evaluator, make_evaluator
 from cyclegan.evaluation.metrics import errors_to_truth, fid, kid, subset_size
 from tests.evaluation.drawings import draw
@@ -47,6 +48,17 @@ def test_scores_of_rounded_translations(images, extractor):
         protocol = evaluator.protocol(direction)
         assert (protocol["translated"], protocol["real"], protocol["seed"]) == (len(source), len(target), 3)
     assert evaluator.protocol("y2x")["KID_subset_size"] == 3
+
+
+def test_scores_of_few_images_have_no_deviation(images, extractor, reliable, monkeypatch, caplog):
+    x, y = images
+    monkeypatch.setattr(evaluator_module, "RELIABLE", reliable)
+    few = evaluator_of(x, y, extractor)
+    assert not few.is_reliable and set(few.scores("x2y", errors=False)) == {"FID", "KID"}
+    (text,) = caplog.messages
+    assert text.startswith("Scores of 5 images depend on chance: below 20 they have no deviation, and choose neither a")
+    many = evaluator_of(np.repeat(x, 4, axis=0), np.repeat(y, 3, axis=0), extractor)
+    assert many.is_reliable and len(caplog.messages) == 1
 
 
 def test_cycle_and_identity_errors_by_hand(extractor):

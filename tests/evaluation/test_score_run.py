@@ -185,6 +185,17 @@ def test_a_moved_dataset_is_paired_by_name(run, folders, tmp_path):
         (folders / "testB" / "one.png").rename(folders / "testB" / "1.png")
 
 
+def test_other_images_than_those_of_the_training_are_a_warning(run, folders, tmp_path, caplog):
+    copy = shutil.copytree(run, tmp_path / "run")
+    config = serialization.load(run / "config.json").config.replace(dataset=str(folders))
+    data = sources.load_domains(config.data, 4, splits=sources.TEST_SPLITS).fingerprint()
+    for saved, warns in ((data, False), ({**data, "testB": "1 images (00000000)"}, True)):
+        serialization.save(copy / "config.json", config, compat.stack(), saved)
+        caplog.clear()
+        score(copy, "--direction", "x2y")
+        assert any("testB are not those of the run's training" in text for text in caplog.messages) == warns
+
+
 def test_values_of_a_range_are_scored_like_files_of_all_values(run, tmp_path):
     """Score images of 12 bits with a range, and the same images rescaled to 16 bits without one."""
     results = []

@@ -36,7 +36,7 @@ def test_table_and_json_of_one_checkpoint():
 
 
 def test_table_of_checkpoints_marks_the_best():
-    results = [result(1, FID=1.5, KID=0.1), result(2, ["best-x2y"], FID=1.25, KID=0.25)]
+    results = [result(1, FID=1.5, KID=0.1, KID_std=1), result(2, ["best-x2y"], FID=1.25, KID=0.25, KID_std=1)]
     assert list(checkpoints_table(results)) == [
         "runs/demo: * marks the best of a column",
         "",
@@ -48,5 +48,7 @@ def test_table_of_checkpoints_marks_the_best():
         *list(table(results[0]))[-7:-1],
         "Lower is better",
     ]
-    others = [result(1, FID=math.nan, KID=0.1), results[1], result(3, FID=2.0, KID=math.nan)]
+    others = [result(1, FID=math.nan, KID=0.1, KID_std=1), results[1], result(3, FID=2.0, KID=math.nan, KID_std=1)]
     assert [line.count("*") for line in list(checkpoints_table(others))[3:6]] == [1, 1, 0]
+    few = [result(1, FID=1.5, KID=0.1), result(2, FID=1.25, KID=0.25)]  # fewer than 20 images
+    assert not [line for line in list(checkpoints_table(few))[1:] if "*" in line]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tifffile
+import tqdm
 from PIL import Image
 
 import cyclegan
@@ -184,6 +185,11 @@ def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "in")
     translate([model], "*.jp*g", "../some")
     assert files(tmp_path / "some") == ["b.jpg", "h.jpg"]  # as in a shell, capital letters are others
+    bracketed = (tmp_path / "in").rename(tmp_path / "[in]")
+    (tmp_path / "i").mkdir()  # what the name would match as a pattern
+    translate([model], bracketed, tmp_path / "folder", format="png")
+    translate([model], bracketed / "*.jp*g", tmp_path / "pattern")
+    assert files(tmp_path / "folder") == files(tmp_path / "all") and files(tmp_path / "pattern") == ["b.jpg", "h.jpg"]
     with pytest.raises(UserError, match=r"x\*: no images; expected at least one of \.png"):
         translate([model], "x*", "../none")
 
@@ -346,11 +352,11 @@ def test_ctrl_c(model, tmp_path, monkeypatch, calls):
         formats.write(tmp_path / "in" / f"{number:02d}.png", DecodedImage(images(16, 16 + 4 * (number % 2), 3)))
     monkeypatch.setattr(file_translator, "available_cores", lambda: 1)
 
-    class Bar(file_translator.tqdm.tqdm):
+    class Bar(tqdm.tqdm):
         def update(self, n=1):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(file_translator.tqdm, "tqdm", Bar)
+    monkeypatch.setattr(file_translator.terminal, "progress_bar", lambda *_, **__: Bar(disable=True))
     calls.check = lambda batch: time.sleep(0.05)
     with pytest.raises(KeyboardInterrupt):
         translate([model], tmp_path / "in", tmp_path / "out")
@@ -361,7 +367,7 @@ def test_a_large_image_shows_its_tiles_and_ends_at_the_next_one_after_ctrl_c(run
     formats.write(tmp_path / "a.png", DecodedImage(images(520, 1500, 3)))
     model, texts, started = Model(run_folder, tile=512), [], threading.Event()
 
-    class Bar(file_translator.tqdm.tqdm):
+    class Bar(tqdm.tqdm):
         def set_postfix_str(self, text):
             texts.append(text)
             started.set()
@@ -372,7 +378,7 @@ def test_a_large_image_shows_its_tiles_and_ends_at_the_next_one_after_ctrl_c(run
         started.wait()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(file_translator.tqdm, "tqdm", Bar)
+    monkeypatch.setattr(file_translator.terminal, "progress_bar", lambda *_, **settings: Bar(disable=True, **settings))
     assert translate(model, tmp_path / "a.png", tmp_path / "b.png").done == 1
     assert texts[0] == "a.png: pass 1, tile 1 of 8" and texts[-1] == "a.png: last pass, tile 8 of 8"
     count = len(texts)

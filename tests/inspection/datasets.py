@@ -51,7 +51,7 @@ def planted_folder(folder):
     save(texture(904).resize((50, 50)), folder / "testB/like2.jpg", quality=60)
     save(Image.new("RGB", (64, 64), (200, 100, 50)), folder / "trainA/flat.png")
     save(texture(905).convert("L"), folder / "trainB/gray.png")
-    save(texture(906).resize((30, 64)), folder / "testA/small.png")
+    save(texture(906).resize((30, 58)), folder / "testA/small.png")
     save(texture(907), folder / "testB/named.jpg", format="png")
     tifffile.imwrite(folder / "trainA/dark.tif", np.asarray(texture(908)).astype(np.uint16) * 16)  # 12 bits
     return {

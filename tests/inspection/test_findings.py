@@ -12,7 +12,7 @@ def groups_of(groups, splits):
 
 
 def test_copies_are_found_for_each_reason():
-    splits = [TRAIN_A, TRAIN_A, TRAIN_B, TEST_A, TEST_B]
+    splits = [TRAIN_A, TRAIN_A, TRAIN_B, TEST_A, TEST_B, TRAIN_B]
     assert groups_of([[0, 1, 2, 3]], splits) == {
         BOTH_DOMAINS: [[0, 1, 2, 3]], TRAINING_AND_TEST: [[0, 1, 3]], DUPLICATES: [[0, 1]]
     }  # fmt: skip

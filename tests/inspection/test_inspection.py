@@ -1,3 +1,4 @@
+import itertools
 import re
 import sys
 
@@ -7,9 +8,11 @@ import pytest
 import tifffile
 from PIL import Image, ImageCms, ImageDraw
 
+from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.inspection import report
-from cyclegan.inspection.findings import MIXED, UNREADABLE_FILES
-from cyclegan.inspection.inspection import MEASURES, measure
+from cyclegan.inspection.findings import MIXED, REFUSED, UNREADABLE_FILES
+from cyclegan.inspection.inspection import BINS, MEASURES, measure
+from tests.data import image_folders
 from tests.images.dicom_samples import dicom, twelve_bits
 from tests.images.samples import deep_values, tiff_of
 from tests.inspection.datasets import inspect, planted_folder, save, sound_folder, texture
@@ -28,10 +31,10 @@ def test_every_planted_defect_is_found_once_and_no_more(tmp_path):
     assert findings_of(inspection) == expected
     assert len(inspection.findings) == len(expected)
     details = [text for finding in inspection.findings for text in finding.details.values()]
-    assert "truncated" in details[0] and details[1:] == ["30 x 64 pixels", "is PNG"]
+    assert "truncated" in details[0] and details[1:] == ["30 x 58 pixels", "is PNG"]
     counts = {finding.kind.title: finding.count for finding in inspection.findings if not finding.groups}
     assert counts.pop("very different numbers of images") == "20 in trainB, 10 in trainA"
-    assert re.fullmatch(r"trainA has values from \d+ to [234]\d\d\d, and its range is 0 to 65535", counts.popitem()[1])
+    assert re.fullmatch(r"trainA has values from \d+ to [234]\d\d\d, and its range is 0 .*", counts.popitem()[1])
 
 
 def test_sound_images_give_no_finding(tmp_path):
@@ -110,7 +113,7 @@ def test_a_range_may_be_measured(tmp_path):
             (tmp_path / f"train{domain}" / f"{i}.tif").write_bytes(tiff_of(values))
     inspection = inspect(tmp_path, channels_x=1, channels_y=1, value_range_x="auto", value_range_y="auto")
     assert not [finding for finding in inspection.findings if finding.kind == UNREADABLE_FILES]
-    assert inspection.value_ranges[0][0] < -1000 and any("--value_range_x -" in note for note in inspection.notes)
+    assert inspection.data.value_range("X")[0] < -1000 and any("--value_range_x -" in note for note in inspection.notes)
     assert inspection.measures["kind"][0] == "L 32 bits (float32)"
 
 
@@ -179,3 +182,63 @@ def test_kinds_of_files_are_named(tmp_path):
     pages = np.moveaxis(deep_values(4), 2, 0)  # the channels of a microscope
     tifffile.imwrite(tmp_path / "b.tif", pages, imagej=True, metadata={"axes": "CYX"})
     assert measured(tmp_path / "b.tif", 4)["kind"] == "4 bands 16 bit"
+
+
+def test_masks_are_counted_and_checked(tmp_path):
+    sound_folder(tmp_path)
+    for i in range(6):
+        mask = Image.new("L", (64, 64) if i else (64, 30))
+        mask.paste(255, (0, 0, 64, 8 * i))
+        save(mask, tmp_path / "maskA" / "trainA" / f"{i}.png")
+        save(mask.resize((64, 64)), tmp_path / "maskA" / "testA" / f"{i}.png")
+    (text,) = (each.note for each in inspect(tmp_path).findings if each.kind is REFUSED)
+    assert "maskA/trainA/0.png has 64 x 30 pixels; expected 64 x 64 pixels, as its image trainA/0.png has" in text
+    save(Image.new("L", (64, 64)), tmp_path / "maskA" / "trainA" / "0.png")
+    found = inspect(tmp_path)
+    assert "masks of trainA: 0 to 62 % of the pixels are inside, median 31 %" in found.notes
+    assert "masks of testA: 0 to 25 % of the pixels are inside, median 12 %" in found.notes and not found.findings
+    mask = tmp_path / "maskA" / "trainA" / "1.png"
+    mask.write_bytes(mask.read_bytes()[:-30])
+    assert REFUSED in {each.kind for each in inspect(tmp_path).findings}
+
+
+def test_extreme_shapes_and_sizes_that_training_refuses(tmp_path):
+    sound_folder(tmp_path)
+    save(texture(900, (640, 120)), tmp_path / "trainA" / "wide.png")
+    stretched = "images of extreme shapes, which are stretched more than 2 times"
+    assert findings_of(inspect(tmp_path)) == {stretched: [["trainA/wide.png"]]}
+    assert inspect(tmp_path, preprocess="crop").domains.size == (64, 64)
+    for preprocess in ("none", "scale_width"):
+        found = inspect(tmp_path, preprocess=preprocess, image_size=16)
+        assert any(each.kind is REFUSED and "differ in size" in each.note for each in found.findings)
+        assert found.domains is None
+
+
+def test_crops_are_those_of_training(tmp_path):
+    sound_folder(tmp_path, (1, 1, 1, 1))
+    for domain in "AB":
+        mask = Image.new("L", (64, 64))
+        mask.paste(255, (9, 9, 40, 50))
+        for split in ("train", "test"):
+            save(mask, tmp_path / f"mask{domain}" / f"{split}{domain}" / "0.png")
+    settings = {"image_size": 32, "load_size": 40}
+    domains = image_folders.load(tmp_path, **settings)
+    options = {"seed": 0, "epoch_size": f"{report.CROPS}"}
+    training = UnpairedDataset(domains.train_x, domains.train_y, 1, domains.size, **options)
+    report.check_folder(tmp_path / "report", tmp_path)
+    report.write(tmp_path / "report", inspect(tmp_path, **settings))
+    for number, pair in itertools.product((0, 1), range(report.CROPS)):
+        expected = training.image("XY"[number], 0, pair)
+        with Image.open(tmp_path / "report" / "images" / f"train{'AB'[number]}-{pair}.png") as image:
+            shown = np.asarray(image)
+        red = (shown == (255, 0, 0)).all(axis=-1)
+        assert 40 < red.sum() < 110 and (shown[~red] == expected[~red]).all()
+
+
+def test_histograms_count_levels(tmp_path):
+    pixels = np.zeros((300, 4, 3), np.uint8)
+    pixels[:150, :, 0], pixels[..., 2] = 255, 128
+    levels = measured(save(Image.fromarray(pixels), tmp_path / "a.png"))["levels"]
+    expected = np.zeros((3, BINS))
+    expected[0, [0, -1]], expected[1, 0], expected[2, BINS // 2] = 0.5, 1, 1
+    np.testing.assert_allclose(levels, expected)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import pytest
 
@@ -127,3 +128,34 @@ def test_fits_the_window(browser, tmp_path, width):
     assert browser.js("document.documentElement.scrollWidth") <= width
     browser.open(html_report.write(tmp_path, long, []), width)
     assert browser.problems() == []  # without an image
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_page_of_a_run_shows_curves_as_text_and_keeps_choices_over_a_reload(browser, tmp_path, width):
+    lines = {"train": [[1, 2.0], [2, 1.0]], "test": [[2, 1.5]], "steps": []}
+    curves = [{"group": group, "title": MARKUP, "lines": lines} for group in ("errors", "losses")]
+    progress = {
+        "state": "training",
+        "epoch": 1.5,
+        "epochs": 3,
+        "step": "4",
+        "left": "about 2 h",
+        "speed": "",
+        "time": 0,
+    }
+    run = {"progress": progress, "curves": curves, "settings": {"dataset": MARKUP}, "log": [MARKUP, "second"]}
+    browser.open(html_report.write(tmp_path, "t", [sample(tmp_path, "a", (1, 2, 3))], run=run), width)
+    assert browser.js("find('#state').textContent").startswith(
+        "training · epoch 1.5 of 3 · step 4 · about 2 h left · wr"
+    )
+    assert browser.js("[find('progress').value, find('progress').max]") == [1.5, 3]
+    assert (
+        browser.js("find('#log').textContent") == f"{MARKUP}\nsecond" and browser.js("find('dd').textContent") == MARKUP
+    )
+    assert browser.js("find('#curves figcaption').textContent") == f"{MARKUP} training 1 held-out 1.5 "
+    assert browser.js("[...document.querySelectorAll('details')].map(e => e.open)") == [True, False, False, False]
+    assert browser.js("[...document.querySelectorAll('#curves path.train')].map(e => e.getAttribute('d').length > 9)")
+    assert browser.js("document.documentElement.scrollWidth") <= width and browser.problems() == []
+    browser.js("document.querySelectorAll('details')[1].open = true; slider.value = 0; setTimeout(reload, 50); 0")
+    time.sleep(0.5)
+    browser.wait_for("true 10", "document.querySelectorAll('details')[1].open + ' ' + find('output').textContent")

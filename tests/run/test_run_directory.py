@@ -47,6 +47,18 @@ def test_another_dataset_is_refused(run_folder):
         again.check_data({"trainA": "4 images (2)"})
 
 
+@pytest.mark.parametrize("inside", ["", "trainA", "trainB/sub/run", "link"])
+def test_a_folder_among_the_images_is_refused_before_it_is_written(tmp_path, inside):
+    (tmp_path / "photos" / "trainA").mkdir(parents=True)
+    (tmp_path / "photos" / "link").symlink_to("trainA")
+    for path in (tmp_path / "photos" / inside, tmp_path / "photos" / ".." / "photos" / inside):
+        with pytest.raises(UserError, match="--output_dir .* lies in the folder of the images, .*; expected a folder"):
+            open_run(path, dataset=str(tmp_path / "photos"))
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["link", "photos", "trainA"]
+    with open_run(tmp_path / "photos of a run", dataset=str(tmp_path / "photos")) as run:
+        assert run.path.is_dir()
+
+
 def test_images_of_other_sizes_cause_a_warning(tmp_path):
     data = {"trainA": "3 images (1)", "trainA bytes": "10 bytes (1)"}
     with open_run(tmp_path) as first:
@@ -162,8 +174,8 @@ def test_a_folder_of_something_else_is_refused(run_folder, config, clear):
 
 
 def test_clearing_removes_only_what_a_run_writes(run_folder):
-    events = [f"{folder}events.out.tfevents.1" for folder in ("", "test/", "steps/")]
-    samples = ["samples/epoch_010.png", "samples/epoch_010/frames.json", "samples/inputs/x_1.png"]
+    events = [f"{folder}events.out.tfevents.1" for folder in ("", "train/", "test/", "steps/")]
+    samples = ["samples/epoch_010.png", "samples/epoch_010/frames.json", "samples/inputs/x_1.png", "samples/now/x"]
     saved = [f"checkpoints/{name}/state.index" for name in ("epoch_0001-1", "best-x2y-1", "partial")]
     own = ["metrics.jsonl", "index.html", "index.html.partial", "trackers.json", "plugins/profile/1/host.xplane.pb"]
     mine = ["notes.txt", "samples/holiday.png", "test/precious.txt", "wandb/run-1.wandb", "checkpoints/epochs.txt"]

@@ -16,6 +16,7 @@ FORWARD, BACKWARD = (flat(-1), flat(0), flat(1)), (flat(1), flat(1), flat(0))
 
 def write(folder, epoch, forward=FORWARD, backward=BACKWARD, names=("h", "z")):
     sample_images.write(folder, epoch, forward, backward, names)
+    sample_images.write_report(folder)
 
 
 def items(folder):
@@ -91,7 +92,13 @@ def test_later_epochs_are_removed(tmp_path):
         write(tmp_path, epoch)
     for name in ("epoch_of_mine.png", "a.png"):
         (tmp_path / "samples" / name).touch()
+    write(tmp_path, 1000.5)
+    assert epochs(tmp_path) == [[9, 10, 200, 1000, 1000.5]] * 2
+    write(tmp_path, 1001)  # ends the images of the epoch that ran
+    assert epochs(tmp_path) == [[9, 10, 200, 1000, 1001]] * 2
+    write(tmp_path, 1001.5)
     sample_images.remove_after(tmp_path, 9)
+    sample_images.write_report(tmp_path)
     assert epochs(tmp_path) == [[9], [9]]
     left = [path.name for path in sorted((tmp_path / "samples").iterdir())]
     assert left == ["a.png", "epoch_009", "epoch_009.png", "epoch_of_mine.png", "inputs"]
@@ -108,7 +115,7 @@ def test_an_epoch_that_was_written_in_part_is_left_out(tmp_path, caplog):
     write(tmp_path, 3)
     assert epochs(tmp_path) == [[3], [3]]
     (text,) = caplog.messages
-    assert "epoch_001/frames.json is damaged" in text and "the report leaves out epoch 1" in text
+    assert "epoch_001/frames.json is damaged" in text and "its images are left out" in text
 
 
 def test_order_of_samples(tmp_path):
@@ -117,13 +124,13 @@ def test_order_of_samples(tmp_path):
     assert [item["name"] for item in items(tmp_path)] == [f"{domain}{i}" for domain in "xy" for i in range(11)]
 
 
-def test_a_grid_shows_images_side_by_side_below_their_titles():
+def test_a_grid_shows_images_side_by_side_below_their_titles(tmp_path):
     """Show the first of two channels as gray, and the first three of five."""
-    two, five = flat(-1, 1)[0], flat(1, -1, 0, 1, 1)[0]
-    row = [two, five, flat(0)[0], flat(1)[0], flat(1, 1, 1)[0], two]
-    grid = sample_images.draw_grid([row, row], ["X", "G(X)", "F(G(X))", "Y", "F(Y)", "G(F(Y))"])
+    two, five = flat(-1, 1), flat(1, -1, 0, 1, 1)
+    write(tmp_path, 1, (two, five, flat(0)), (flat(1), flat(1, 1, 1), two))
+    grid = Image.open(tmp_path / "samples" / "epoch_001.png").convert("RGB")
     colors = [grid.getpixel((int(grid.width * (column + 0.5) / 6), int(grid.height * 0.3))) for column in range(6)]
     black, gray, white = ((level,) * 3 for level in (0, 128, 255))
     assert colors == [black, (255, 0, 128), gray, white, white, black]
-    title = np.asarray(grid.crop((0, 0, grid.width, 28)).convert("L"))
+    title = np.asarray(grid.crop((0, 0, grid.width, 48)).convert("L"))
     assert all((part < 128).any() for part in np.array_split(title, 6, axis=1))

@@ -1,6 +1,8 @@
 """Log of a run on disk: metrics.jsonl, TensorBoard's events, sample images."""
 
+import io
 import json
+import logging
 import shutil
 from unittest import mock
 
@@ -11,10 +13,11 @@ from tensorboard.backend.event_processing.plugin_event_accumulator import EventA
 
 from cyclegan.run.summaries import SummaryWriter
 from tests.full_disk import no_file_beyond
-from tests.run.reports import shown_epochs
+from tests.run.reports import report_data, shown_epochs
 
 FLAT = (np.zeros((1, 16, 16, 3), np.float32),) * 3
 NAMES = (["x"], ["y"])
+PROGRESS = {"state": "training", "epoch": 1.5, "epochs": 3, "steps_per_epoch": 1, "step": "4", "left": "", "speed": ""}
 
 
 def lines(folder):
@@ -41,16 +44,29 @@ def test_scalars_go_to_json_and_events(tmp_path):
         {"split": "test", "epoch": 1, "step": 10, "loss_G/loss": 0.25, "error/MAE(X, F(X))": 2.0},
         {"split": "steps", "epoch": 2, "step": 13, "loss_G/loss": 0.125},
     ]
-    assert events(tmp_path) == {"loss_G/loss": [(1, 0.5)]}
-    assert events(tmp_path / "test") == {"loss_G/loss": [(1, 0.25)], "error/MAE(X, F(X))": [(1, 2.0)]}
-    assert events(tmp_path / "steps") == {"steps/loss_G/loss": [(13, 0.125)]}
+    assert events(tmp_path / "train") == {"losses/G loss": [(1, 0.5)]}
+    assert events(tmp_path / "test") == {"losses/G loss": [(1, 0.25)], "errors/MAE(X, F(X))": [(1, 2.0)]}
+    assert events(tmp_path / "steps") == {"steps/G loss": [(13, 0.125)]}
+
+
+def test_tensorboard_shows_the_settings(tmp_path):
+    summary = SummaryWriter(tmp_path, settings={"lr": 0.5, "stacks": None, "dataset": "a\nb"})
+    summary.rewind(0, 0)
+    board = EventAccumulator(str(tmp_path / "test")).Reload()
+    (text,) = board.Tensors("settings")
+    table = text.tensor_proto.string_val[0].decode()
+    assert (
+        text.step == 0 and table == "| setting | value |\n|---|---|\n| lr | 0.5 |\n| stacks |  |\n| dataset | a\\nb |\n"
+    )
+    assert "_hparams_/session_start_info" in board.PluginTagToContent("hparams")
 
 
 def test_tensorboard_describes_losses(tmp_path):
     summary = SummaryWriter(tmp_path, descriptions={"nce": "falls"})
     summary.write_scalars("train", 1, 10, {"loss_F/nce": 0.5, "nce": 1.0})
-    board = EventAccumulator(str(tmp_path)).Reload()
-    assert [board.SummaryMetadata(tag).summary_description for tag in ("loss_F/nce", "nce")] == ["falls", ""]
+    board = EventAccumulator(str(tmp_path / "train")).Reload()
+    tags = ("losses/F nce", "training/nce")
+    assert [board.SummaryMetadata(tag).summary_description for tag in tags] == ["falls", ""]
 
 
 def test_events_of_training_go_to_json_and_warnings_to_tensorboard_too(tmp_path):
@@ -68,7 +84,8 @@ def test_events_of_training_go_to_json_and_warnings_to_tensorboard_too(tmp_path)
 
 
 def test_a_resumed_run_shows_each_step_once(tmp_path):
-    """Kill a run in epoch 3; resume it after epoch 2."""
+    """Kill a run in epoch 3; resume it after epoch 2. An earlier version wrote training events into its folder."""
+    (tmp_path / "events.out.tfevents.1.v2").touch()
     summary = SummaryWriter(tmp_path)
     for epoch in (1, 2, 3):
         for split in ("train", "steps"):
@@ -86,13 +103,16 @@ def test_a_resumed_run_shows_each_step_once(tmp_path):
     logged = [("train", 1, 1.0), ("steps", 1, 1.0), ("train", 2, 2.0), ("steps", 2, 2.0), ("train", 3, 30.0)]
     logged.append(("steps", 3, 30.0))
     assert [(line["split"], line["epoch"], line["a"]) for line in lines(tmp_path) if "event" not in line] == logged
-    assert events(tmp_path) == {"a": [(1, 1.0), (2, 2.0), (3, 30.0)]}
+    assert events(tmp_path) == {} and not list(tmp_path.glob("events*"))
+    assert events(tmp_path / "train") == {"training/a": [(1, 1.0), (2, 2.0), (3, 30.0)]}
     assert events(tmp_path / "steps") == {"steps/a": [(5, 1.0), (10, 2.0), (15, 30.0)]}
     test = events(tmp_path / "test")
     assert test["warnings/w"] == [(1, b"epoch 1"), (2, b"epoch 2")]
-    assert [step for step, *_ in test["samples"]] == [1, 2] == shown_epochs(tmp_path)
+    summary.write_page(PROGRESS)
+    assert [step for step, *_ in test["samples/X 1: x"]] == [1, 2] == shown_epochs(tmp_path)
     summary.rewind(0, 0)
-    assert events(tmp_path) == events(tmp_path / "test") == {} and shown_epochs(tmp_path) == []
+    summary.write_page(PROGRESS)
+    assert events(tmp_path / "train") == events(tmp_path / "test") == {} and shown_epochs(tmp_path) == []
     assert (tmp_path / "metrics.jsonl").read_bytes() == b""
 
 
@@ -127,13 +147,43 @@ def test_a_run_that_was_moved_is_not_made_again(tmp_path, caplog):
     assert not (tmp_path / "run").exists() and len(caplog.messages) == 2
 
 
-def test_tensorboard_shows_the_grid_of_samples(tmp_path):
-    SummaryWriter(tmp_path).write_cycles(7, FLAT, FLAT, NAMES)
-    grid = tmp_path / "samples" / "epoch_007.png"
-    with Image.open(grid) as image:
-        width, height = image.size
-    assert events(tmp_path / "test") == {"samples": [(7, b"%d" % width, b"%d" % height, grid.read_bytes())]}
-    assert EventAccumulator(str(tmp_path / "test")).Reload().PluginTagToContent("images").keys() == {"samples"}
+def test_tensorboard_shows_each_sample_under_the_name_of_its_file(tmp_path):
+    summary = SummaryWriter(tmp_path)
+    summary.write_cycles(7, FLAT, FLAT[:2], (["a/horse.jpg"], ["two\nlines"]))
+    summary.write_cycles(7.5, FLAT, FLAT, NAMES)  # within an epoch
+    found = events(tmp_path / "test")
+    assert found.keys() == {"samples/X 1: a/horse.jpg", "samples/Y 1: two\\nlines"}
+    ((step, width, height, content),) = found["samples/X 1: a/horse.jpg"]
+    with Image.open(io.BytesIO(content)) as image:
+        assert step == 7 and image.size == (int(width), int(height)) == (490, 184)
+        assert image.getpixel((80, 100)) == (128, 128, 128)
+    assert EventAccumulator(str(tmp_path / "test")).Reload().PluginTagToContent("images").keys() == found.keys()
+
+
+def test_the_page_has_curves_settings_progress_and_log(tmp_path):
+    summary = SummaryWriter(tmp_path, settings={"lr": 0.5})
+    for step in range(1, 1201):
+        summary.write_scalars("steps", 1 + (step - 1) // 400, step, {"loss_X/loss": float(step), "other": 1.0})
+        if step % 400 == 0:
+            summary.write_scalars("train", step // 400, step, {"loss_X/loss": 0.25})
+    logging.getLogger("cyclegan.run").warning("a <b> line")
+    summary.write_page({**PROGRESS, "steps_per_epoch": 400})
+    run = report_data(tmp_path / "index.html")["run"]
+    assert run["settings"] == {"lr": "0.5"} and run["progress"]["state"] == "training"
+    assert run["log"][-1].endswith(" Warning: a <b> line")
+    (curve,) = run["curves"]
+    assert (curve["group"], curve["title"]) == ("losses", "D_X loss")
+    assert curve["lines"]["train"] == [[1, 0.25], [2, 0.25], [3, 0.25]] and curve["lines"]["test"] == []
+    assert len(curve["lines"]["steps"]) == 300 and curve["lines"]["steps"][-1] == [3.0, 1200.0]
+
+
+def test_no_drawing_error_ends_training(tmp_path, monkeypatch, caplog):
+    summary = SummaryWriter(tmp_path)
+    monkeypatch.setattr("cyclegan.run.sample_images.draw_grid", lambda *_: 1 / 0)
+    for epoch in (1, 2):
+        summary.write_cycles(epoch, FLAT, FLAT, NAMES)
+        summary.write_page({})
+    assert caplog.messages == ["sample images could not be written (division by zero); training continues without"]
 
 
 def test_trackers_get_metrics_and_samples(tmp_path):

@@ -13,6 +13,7 @@ from time import sleep
 import pytest
 
 from cyclegan.methods.objective import CHANGES, ERRORS
+from cyclegan.run.metrics_log import describe
 from cyclegan.run.run_directory import find_checkpoints
 from tests.run.saves import read_train_state
 from tests.system.runs import TINY, lines, run
@@ -66,8 +67,9 @@ def test_tensorboard_shows_a_resumed_run(photos, tmp_path, monkeypatch):
     assert "For the same batch use --batch_size 2" in second.stderr
     assert "Epoch 002/002" in second.stdout and "Epoch 001" not in second.stdout
     assert not list(temporary.iterdir())  # AutoGraph's modules, for example, are removed
-    assert {path.name for path in folder.iterdir() if not path.name.startswith("events.")} == {
-        ".lock", "config.json", "index.html", "metrics.jsonl", "checkpoints", "plugins", "samples", "steps", "test"
+    assert {path.name for path in folder.iterdir()} == {
+        ".lock", "config.json", "index.html", "metrics.jsonl", "checkpoints", "plugins", "samples", "steps", "test",
+        "train",
     }  # fmt: skip
     assert [path.name for path in sorted((folder / "samples").iterdir())] == [
         "epoch_001", "epoch_001.png", "epoch_002", "epoch_002.png", "inputs"
@@ -83,7 +85,7 @@ def test_tensorboard_shows_a_resumed_run(photos, tmp_path, monkeypatch):
     assert "testA/0.gif" in page and [page.count(f'"epoch":{epoch}}}') for epoch in (1, 2)] == [4, 4]
     assert [(line["split"], line["epoch"], line["step"]) for line in lines(folder)] == [
         ("steps", 1, 2), ("train", 1, 3), ("test", 1, 3),
-        ("steps", 2, 5), ("steps", 2, 7), ("train", 2, 8), ("test", 2, 8),
+        ("train", 2, 3), ("steps", 2, 5), ("steps", 2, 7), ("train", 2, 8), ("test", 2, 8),
     ]  # fmt: skip
 
     board = TensorBoard(folder)
@@ -97,20 +99,27 @@ def check_board(board, logged):
     """Check that TensorBoard shows all metrics of metrics.jsonl, and the samples."""
     for _ in range(60):  # it reads the events in the background
         tags = board.json("scalars/tags")
-        if set(tags) == {".", "test", "steps"} and len(board.json("scalars/scalars", run="test", tag="seconds")) == 2:
+        if (
+            set(tags) == {"train", "test", "steps"}
+            and len(board.json("scalars/scalars", run="test", tag="training/seconds")) == 2
+        ):
             break
         sleep(0.5)
     every_pass = {"seconds", "skipped_steps"}
     speed = {f"speed/{name}" for name in ("images_per_second", "ms_per_step", "data_wait", "memory_GB")}
     trained = {*speed, "speed/TFLOP_per_second", "speed/share_of_peak"}
-    assert set(tags["."]) == {*LOSSES, "learning_rate", "epoch_seconds", *every_pass, *trained}
+    names = {*LOSSES, "learning_rate", "epoch_seconds", *every_pass, *trained}
+    assert set(tags["train"]) == {"/".join(describe(name)) for name in names}
     scores = {f"score/{direction}/{name}" for direction in ("x2y", "y2x") for name in ("FID", "KID", "KID_std")}
-    assert set(tags["test"]) == {*LOSSES, *ERRORS, *CHANGES, *scores, *every_pass}  # one call in each start: no speed
-    assert set(tags["steps"]) == {f"steps/{key}" for key in (*LOSSES, "learning_rate", *trained)}
+    names = {*LOSSES, *ERRORS, *CHANGES, *scores, *every_pass}  # one call in each start: no speed
+    assert set(tags["test"]) == {"/".join(describe(name)) for name in names}
+    assert set(tags["steps"]) == {f"steps/{describe(key)[1]}" for key in (*LOSSES, "learning_rate", *trained)}
     check_scalars(board, logged)
     check_profile(board)
-    assert board.json("images/tags")["test"].keys() == {"samples"}
-    shown = board.json("images/images", run="test", tag="samples", sample=0)
+    samples = [f"samples/{domain} {i}: test{folder}/{i - 1}.gif" for domain, folder in ("XA", "YB") for i in (1, 2)]
+    assert sorted(board.json("images/tags")["test"]) == samples
+    assert "settings" in board.json("text/tags")["test"]
+    shown = board.json("images/images", run="test", tag=samples[0], sample=0)
     assert [image["step"] for image in shown] == [1, 2]
     png = board.get("images/individualImage", **dict(urllib.parse.parse_qsl(shown[0]["query"])))
     assert png.startswith(b"\x89PNG")
@@ -131,12 +140,12 @@ def check_profile(board):
 def check_scalars(board, logged):
     """Check that TensorBoard shows each step of metrics.jsonl once, with its value, and no other step."""
     tags = board.json("scalars/tags")
-    shown_as = [("train", ".", "epoch", ""), ("test", "test", "epoch", ""), ("steps", "steps", "step", "steps/")]
-    for split, name, at, prefix in shown_as:
+    for split, at in (("train", "epoch"), ("test", "epoch"), ("steps", "step")):
         rows = [line for line in logged if line["split"] == split and "event" not in line]
-        for tag in tags[name]:
-            shown = [(step, value) for _, step, value in board.json("scalars/scalars", run=name, tag=tag)]
-            key = tag[len(prefix) :]
+        keys = {describe(key)[1]: key for row in rows for key in row}
+        for tag in tags[split]:
+            shown = [(step, value) for _, step, value in board.json("scalars/scalars", run=split, tag=tag)]
+            key = keys[tag.partition("/")[2]]
             having = [row for row in rows if key in row]  # the speed is not known before the second call
             assert [step for step, _ in shown] == [row[at] for row in having]
             assert [value for _, value in shown] == pytest.approx([row[key] for row in having], rel=1e-5)

@@ -44,6 +44,9 @@ class Recorder:
     def write_cycles(self, epoch, forward, backward, names):
         self.calls.append(("plot", epoch, len(forward[0])))
 
+    def write_page(self, progress):
+        self.progress = progress
+
     def close(self, is_complete):
         self.is_complete = is_complete
 
@@ -78,7 +81,8 @@ class Scored:
 
     directions = ("x2y", "y2x")
 
-    def __init__(self, kids, name="random"):
+    def __init__(self, kids, name="random", is_reliable=True):
+        self.is_reliable = is_reliable
         self.kids, self.extractor = iter(kids), types.SimpleNamespace(name=name)
 
     def scores(self, direction, errors=True):

@@ -96,7 +96,7 @@ STALLED = [0.5, 0.5, 0.6, 0.4, 0.5, 0.4, 0.7, 0.6]  # after epoch 2, no directio
 def test_patience_ends_training(fit, caplog):
     metrics, recorder, trainer = fit(9, evaluation=Scored(STALLED), evaluate_every=1, patience=2, plot_every=99)
     assert trainer.state.epoch == 4 and metrics["test"]["score/x2y/KID"] == 0.7
-    assert recorder.epochs_of("test") == [1, 2, 3, 4] and recorder.epochs_of("plot") == [4]  # as at the end of training
+    assert recorder.epochs_of("test") == [1, 2, 3, 4] and recorder.epochs_of("plot") == [1, 2, 4]  # as at the end
     assert recorder.epochs_of("save")[-1] == 4 and not fit.warnings()
     logged = [message for message in caplog.messages if "--patience" in message or "best KID" in message]
     assert logged == [
@@ -114,6 +114,13 @@ def test_patience_ends_training(fit, caplog):
     ]
     _, recorder, trainer = fit(9, end, evaluation=Scored([1, 1] * 9), evaluate_every=1, patience=4)
     assert recorder.epochs_of("test") == [5, 6]  # the count continues
+
+
+def test_scores_of_few_images_choose_nothing(fit):
+    few = Scored([0.5, 0.5] * 4, is_reliable=False)
+    metrics, _, trainer = fit(4, evaluation=few, evaluate_every=1, patience=1, plot_every=99)
+    assert trainer.state.epoch == 4 and metrics["test"]["score/x2y/KID"] == 0.5
+    assert (trainer.state.best_kid, trainer.state.evaluations_since_best) == ({}, 0)
 
 
 def test_other_workers_end_with_the_chief():
@@ -240,14 +247,15 @@ def test_collapse_compares_distances():
 BEST = "X -> Y: best KID 0.5 after epoch 1 (checkpoint best-x2y)"
 
 
-def test_an_epoch_is_reported_in_four_lines(fit, caplog):
+def test_an_epoch_is_reported_in_five_lines(fit, caplog):
     fit(1, verbose=1)
-    assert caplog.messages[:3] == [
+    assert caplog.messages[:4] == [
         "Epoch 001/001",
+        "Losses: G 1.0000  F 1.0000  D_X 1.0000  D_Y 1.0000",
         "MAE(X, F(G(X))): 1.0000  MAE(X, F(X)): 1.0000",
         "MAE(Y, G(F(Y))): 1.0000  MAE(Y, G(Y)): 1.0000",
     ]
-    assert caplog.messages[3].startswith("Elapsed: ") and len(caplog.messages) == 4
+    assert caplog.messages[4].startswith("Elapsed: ") and len(caplog.messages) == 5
     assert {record.levelname for record in caplog.records} == {"INFO"}
 
 

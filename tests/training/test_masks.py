@@ -9,6 +9,7 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.images.value_range import to_float
+from cyclegan.methods import losses
 from cyclegan.methods.objective import Inputs
 from cyclegan.training import callbacks
 from cyclegan.training import step as step_module
@@ -53,6 +54,26 @@ def test_full_masks_change_nothing(make_images, name):
     )
     assert masked == plain
     np.testing.assert_array_equal(masked_gradients, gradients)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_gradients_outside_are_zero(make_images, monkeypatch, name):
+    """Differentiate all losses, adversarial ones included, by each value that a generator returns."""
+    gan, composed, compose = make(OBJECTIVES[name]), [], losses.compose
+    variables = gan.networks.generator_variables = []
+
+    def shift_and_compose(mask, output, image):
+        variables.append(tf.Variable(tf.zeros(output.shape)))
+        composed.append(np.broadcast_to(mask, output.shape))
+        return compose(mask, output + variables[-1], image)
+
+    monkeypatch.setattr(losses, "compose", shift_and_compose)
+    _, gradients = step(gan, make_images(1, seed=1), make_images(1, seed=2), MASKS)
+    outside = ~np.stack(composed)
+    gradients = gradients[: outside.size].reshape(outside.shape)
+    assert composed and (gradients[outside] == 0).all()
+    assert np.mean(gradients[~outside] != 0) > 0.9
 
 
 @pytest.mark.sampled

@@ -1,13 +1,18 @@
 import pathlib
+import re
 
 import pytest
 import tensorflow as tf
 
+from cyclegan.config import Config
+from cyclegan.config.command_line import PRESETS
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.methods.objective import CHANGES, ERRORS, SAMPLES
+from cyclegan.run.throughput import FAST_FLOPS, duration
 from cyclegan.run.train_state import TrainState
 from cyclegan.training.divergence import DivergencePolicy
+from cyclegan.training.step import GAN
 from tests.training.fakes import RATES, Recorder, Steps, calls_without_times, make_dataset, make_trainer, without_times
 from tests.training.helpers import LOSSES
 
@@ -36,12 +41,50 @@ def test_calls_of_several_steps_log_the_same_as_single_steps(fit, options):
 def test_plots_and_checkpoints_follow_their_intervals(fit):
     _, recorder, trainer = fit(5, plot_every=2, checkpoint_every=3)
     assert recorder.epochs_of("train") == recorder.epochs_of("test") == [1, 2, 3, 4, 5]
-    assert recorder.epochs_of("plot") == [2, 4, 5]
+    assert recorder.epochs_of("plot") == [1, 2, 4, 5]
     assert recorder.epochs_of("save") == [0, 3, 5]  # the first one before the first step
     assert recorder.calls[0][0] == "save"
     assert recorder.calls[-1] == ("save", 5, 15)
     assert ("plot", 2, 5) in recorder.calls  # five samples
     assert trainer.state.epoch == 5 and trainer.state.step == 15
+
+
+def test_the_first_epochs_and_the_minutes_of_a_long_one_have_plots(fit, monkeypatch):
+    _, recorder, _ = fit(12, plot_every=11)
+    assert recorder.epochs_of("plot") == [1, 2, 5, 10, 11, 12] and recorder.progress["state"] == "finished"
+    monkeypatch.setattr("cyclegan.training.callbacks.PREVIEW_SECONDS", 0.0)
+    _, recorder, _ = fit(1)  # three steps of 3, 3 and 1 pairs
+    assert recorder.epochs_of("plot") == pytest.approx([3 / 7, 6 / 7, 1])
+
+
+def test_the_time_of_the_training_is_estimated(strategies, make_images, caplog, tmp_path, monkeypatch):
+    """A step is counted as 2e13 operations; the CPU has reached 1e10 in a second."""
+    caplog.set_level("INFO")
+    (tmp_path / "weights").write_bytes(bytes(10**7))
+    monkeypatch.setattr(Recorder, "newest", tmp_path)
+    parts = [(make_dataset(make_images(7, 16), 1, seed), Steps(name)) for name, seed in (("train", 0), ("test", None))]
+    trainer = make_trainer(strategies[1], Recorder(), *parts, epochs=4, dataset="photos", verbose=0)
+    trainer.splits[0].throughput.flops, trainer.splits[0].throughput.peak = 2e13, 1e10
+    trainer.fit()
+    # 4 epochs x (7 + 7 / 3) steps at half of the peak; --preset fast: 100 epochs with 8.83e10 operations in a step.
+    (text,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    fast = "(a new run with --preset fast: 4.6 h, by its count of operations)"
+    assert text.startswith(f"4 epochs of 7 steps (14 images): about 41 h on this CPU {fast}, by their operations. Net")
+    (line,) = [text for text in caplog.messages if "checkpoints" in text]
+    assert re.match(r"\d epochs? of 7 steps .* on this CPU \(.*\); checkpoints take up to 0.03 GB$", line)
+
+
+@pytest.mark.parametrize(
+    "seconds, text", [(0, "1 s"), (100, "100 s"), (150, "2.5 min"), (61200, "17 h"), (4e5, "4.6 days")]
+)
+def test_durations_have_two_digits(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.slow
+def test_the_operations_of_the_preset_fast_are_those_that_an_estimate_assumes():
+    config = Config.from_settings(**PRESETS["fast"])
+    assert GAN(1, config, (128, 128)).flops(128, 128) == pytest.approx(FAST_FLOPS, rel=0.01)
 
 
 def test_a_resumed_run_does_only_the_rest(fit):
