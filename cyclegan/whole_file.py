@@ -7,7 +7,10 @@ import errno
 import os
 import pathlib
 import stat
+import tempfile
 from typing import BinaryIO
+
+from cyclegan.errors import UserError, printable
 
 
 def sync(path: str | os.PathLike[str]) -> None:
@@ -32,9 +35,10 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> None:
         sync(partial)  # otherwise, a power cut could leave an empty file under the name
         os.replace(partial, path)
         sync(partial.parent)
-    except OSError:
+    except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()
+        name_final(error, partial, path)
         raise
 
 
@@ -42,6 +46,23 @@ def refuse_special(path: str | os.PathLike[str]) -> None:
     """Raise `OSError` if a path is a device, a pipe or a socket, which a rename would replace by a file."""
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise OSError(errno.EINVAL, "no regular file, so it is not replaced", os.fspath(path))
+
+
+def name_final(error: OSError, partial: pathlib.Path, path: str | os.PathLike[str]) -> None:
+    """Let an error name a file instead of the temporary file `partial` for it."""
+    if str(error.filename) == str(partial):
+        error.filename, error.filename2 = os.fspath(path), None
+
+
+def check_folder(folder: str | os.PathLike[str]) -> None:
+    """Raise `UserError` if no file can be made in a folder; if it does not exist, in the one in which it will be."""
+    path = pathlib.Path(os.path.abspath(folder))
+    while not os.path.lexists(path):
+        path = path.parent
+    try:
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise UserError(f"{printable(path)}: {error.strerror}; expected a folder that can be written to") from error
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:

@@ -9,7 +9,7 @@ PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "cyclegan"
 # The parts of the package, lowest first, and the parts that each may import. `a.b` allows one module of folder `a`.
 MAY_IMPORT = {
     "errors": set(),
-    "whole_file": set(),
+    "whole_file": {"errors"},
     "lazy_tensorflow": {"errors"},
     "terminal": {"errors", "lazy_tensorflow"},
     "config": {"errors", "terminal", "whole_file"},
@@ -20,7 +20,10 @@ MAY_IMPORT = {
     "methods": {"lazy_tensorflow", "config", "networks"},
     "run": {"errors", "whole_file", "terminal", "config", "distribution"},
     "inspection": {"errors", "terminal", "config", "images", "data", "run"},
-    "inference": {"errors", "terminal", "config", "images", "distribution", "data", "networks", "run"},
+    "inference": {
+        *("errors", "whole_file", "lazy_tensorflow", "terminal", "config", "images", "distribution", "data"),
+        *("networks", "run"),
+    },
     "interop": {"errors", "terminal"},
     "evaluation": {
         *("errors", "terminal", "config", "images", "data", "networks.compat", "run", "inference", "interop"),

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cyclegan import terminal, whole_file
+from cyclegan.cli import check_run
 from cyclegan.config.command_line import ArgumentParser
 from cyclegan.errors import UserError, printable
 from cyclegan.run import metrics_log
@@ -61,9 +62,9 @@ def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
     Raises:
         UserError: A folder holds no run, or its configuration is damaged.
     """
+    for folder in folders:
+        check_run(os.fspath(folder))
     paths = [pathlib.Path(folder).expanduser() for folder in folders]
-    if missing := next((path for path in paths if not path.is_dir()), None):
-        raise UserError(f"{missing}: no such folder; expected the folder of a run, see --output_dir of training")
     names = [path.resolve().name for path in paths]
     if len(set(names)) < len(names):
         names = [str(path) for path in paths]
@@ -229,12 +230,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     png = "file for the curves, replaced (default: comparison.png)"
     parser.add_argument("--png", default="comparison.png", metavar="FILE", help=png)
     arguments = parser.parse_args(argv)
-    runs = read(arguments.runs)
+    runs, folder = read(arguments.runs), pathlib.Path(arguments.png).parent
+    whole_file.check_folder(folder)
     print(*table(runs), *notes(runs), sep="\n", flush=True)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         whole_file.write(arguments.png, curves_png(runs))
     except OSError as error:
-        raise UserError(f"--png {arguments.png}: {error}; expected a file in a writable folder") from error
+        raise UserError(f"--png {arguments.png}: {error.strerror}; expected a file in a writable folder") from error
     print(f"Curves: {arguments.png}")
 
 

@@ -10,12 +10,12 @@ import argparse
 import functools
 import json
 import math
-import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cyclegan import terminal, whole_file
+from cyclegan.cli import check_run
 from cyclegan.config.command_line import ArgumentParser
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError, printable
@@ -90,6 +90,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
     run, checkpoint, file = (arguments.pop(name) for name in ("run", "checkpoint", "json"))
     all_checkpoints = arguments.pop("all_checkpoints")
     path = json_path(file) if file else None
+    check_run(run)
     with terminal.start():
         from cyclegan.evaluation.score_run import ScoreOptions, score_checkpoints, score_run
 
@@ -104,9 +105,10 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
     print(*map(printable, lines), sep="\n", flush=True)
     if path:
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             whole_file.write(path, to_json(result))
         except OSError as error:
-            raise UserError(f"--json {file}: {error}; expected a file in a writable folder") from error
+            raise UserError(f"--json {file}: {error.strerror}; expected a file in a writable folder") from error
     return result
 
 
@@ -115,8 +117,7 @@ def json_path(file: str) -> pathlib.Path:
     path = pathlib.Path(file).expanduser()
     if path.exists() and not path.is_file():  # /dev/stdout, for example, which a rename would replace
         raise UserError(f"--json {file}: not a regular file; expected a file to write or replace")
-    if not os.access(path.parent, os.W_OK):
-        raise UserError(f"--json {file}: its folder is missing or not writable; expected a file in a writable folder")
+    whole_file.check_folder(path.parent)
     return path
 
 

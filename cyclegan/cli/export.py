@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cyclegan import terminal
+from cyclegan.cli import check_run
 from cyclegan.config.command_line import ArgumentParser, size
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError
@@ -106,6 +107,7 @@ def export_run(  # noqa: PLR0913  the flags of the command
         UserError: The request can't work, or the output of the file is not the network's; nothing was written.
     """
     out = pathlib.Path(out)
+    check_run(run, [out])
     format = _choose_format(out, format)
     _check_flags(format, float16=float16, int8=int8, runtime=runtime, uint8=uint8, size=size)
     with terminal.start():

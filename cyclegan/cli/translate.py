@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import argparse
 import functools
+import glob
 import logging
 import os
+import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from cyclegan import terminal
+from cyclegan.cli import check_run, describe_path
+from cyclegan.config import serialization
 from cyclegan.config.command_line import ArgumentParser, count, size
-from cyclegan.errors import UserError, counted
+from cyclegan.errors import UserError, counted, printable
 from cyclegan.images import formats
+from cyclegan.inference.conversions import MIN_TILE, TILE, check_tile
+from cyclegan.inference.file_translator import Request
+from cyclegan.inference.translate_files import make_plan, translate_plan
 
 logger = logging.getLogger("cyclegan.translate")
 
@@ -27,44 +35,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         UserError: The request cannot work; nothing was written.
     """
     arguments = _parse(argv)
-    output = arguments.output
-    if os.path.isdir(arguments.input) and formats.format_of(output) and not os.path.exists(output):
-        folder = os.path.splitext(output)[0]
-        raise UserError(
-            f"{output}: the name of an image, but {arguments.input} is a folder; expected a folder, such as {folder}"
-        )
+    run, *inputs, output = arguments.pop("paths")
+    checkpoint, tile, devices, precision = (
+        arguments.pop(each) for each in ("checkpoint", "tile", "devices", "precision")
+    )
+    _check_paths(run, inputs, output)
+    check_tile(tile)
+    config = serialization.load(pathlib.Path(run).expanduser() / "config.json").config
+    plan = make_plan(config, inputs, output, Request(**arguments))
     with terminal.start():
         from cyclegan.inference.model import load_on_devices
-        from cyclegan.inference.tiles import TILE
-        from cyclegan.inference.translate_files import translate
 
-    tile = arguments.tile or TILE
-    models = load_on_devices(arguments.run, arguments.checkpoint, tile, arguments.devices)
-    report = translate(
-        models,
-        arguments.input,
-        output,
-        direction=arguments.direction,
-        size=arguments.size,
-        format=arguments.format,
-        overwrite=arguments.overwrite,
-        batch_size=arguments.batch_size,
-        html=arguments.html,
-        bars=True,
-        skip_existing=arguments.skip_existing,
-        strip_metadata=arguments.strip_metadata,
-        stacks=arguments.stacks,
-        slice_axis=arguments.slice_axis,
-        nodata=arguments.nodata,
-        masks=arguments.masks,
-    )
+    models = load_on_devices(run, checkpoint, tile, devices, precision)
+    report = translate_plan(models, plan, bars=True)
     speed = f"{report.images / report.seconds:.3g} images/s"
     files = f" in {counted(report.done, 'file')}" if report.images > report.done else ""
     logger.info(
         f"{counted(report.images, 'image')}{files} translated in {report.seconds:.1f} s ({speed}), from"
         f" {models[0].checkpoint}"
     )
-    if arguments.skip_existing:
+    if plan.request.skip_existing:
         logger.info(f"Images skipped because their translations exist: {report.skipped}")
     if report.tiled:
         logger.info(
@@ -83,13 +73,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if report.failed else 0
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = ArgumentParser(description="Translate images with the generators of a run.")
-    parser.add_argument("run", help="folder of the run")
-    parser.add_argument(
-        "input", help="an image or film, a folder (with its subfolders), or a pattern in quotes: 'horses/**/*.jpg'"
+def _check_paths(run: str, inputs: Sequence[str], output: str) -> None:
+    """Raise `UserError` if paths are swapped."""
+    check_run(run, [*inputs, output])
+    kind = describe_path(output)
+    if kind == "a run":
+        raise UserError(f"{printable(output)} is a run; expected another folder for the translations")
+    missing = [path for path in inputs if not (os.path.exists(path) or glob.has_magic(path))]
+    if missing and kind in ("an image", "a folder of images"):
+        raise UserError(f"{printable(missing[0])} is no file or folder, {printable(output)} {kind}: swap them")
+
+
+def _parse(argv: Sequence[str] | None) -> dict[str, Any]:
+    parser = ArgumentParser(
+        usage="%(prog)s RUN INPUT [INPUT ...] OUTPUT [FLAG ...]",
+        description="Translate images with the generators of a run. RUN is its folder. INPUT is an image or film, a"
+        " folder (with its subfolders), or a pattern in quotes: 'horses/**/*.jpg'. OUTPUT is a folder; for a single"
+        " image or film also a file.",
     )
-    parser.add_argument("output", help="a folder; for a single image or film also a file")
+    parser.add_argument("paths", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--direction", choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
     parser.add_argument("--checkpoint", help="name such as best-x2y or epoch_0010 (default: the newest)")
     parser.add_argument(
@@ -99,8 +101,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--format",
-        choices=[name for name, form in formats.FORMATS.items() if form.write or form.is_copy],
-        help="format of the translations (default: the original's; films stay films; film: a film as .mp4)",
+        metavar="FORMAT",
+        help="format of the translations: "
+        + ", ".join(name for name, form in formats.FORMATS.items() if form.write or form.is_copy)
+        + ", or an ending such as jpg (default: the original's; films stay films; film: a film as .mp4)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace existing files")
     parser.add_argument(
@@ -134,10 +138,22 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--tile",
         type=count,
-        help="images of more than TILE x TILE pixels are translated in tiles without seams (default: 1536; least: 512)",
+        default=TILE,
+        help="images of more than TILE x TILE pixels are translated in tiles without seams (default: %(default)s,"
+        f" at least {MIN_TILE})",
     )
     parser.add_argument("--devices", type=count, help="number of GPUs, or logical CPU devices (default: all GPUs)")
-    return parser.parse_args(argv)
+    parser.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16", "float16"),
+        default="float32",
+        help="of the computation, whatever the training had; others are faster on some devices (default: %(default)s)",
+    )
+    arguments = vars(parser.parse_args(argv))
+    if len(arguments["paths"]) < 3:
+        given = " and ".join(f"{path} ({describe_path(path)})" for path in arguments["paths"]) or "nothing"
+        parser.error(f"received {printable(given)}, expected RUN INPUT OUTPUT: a run, images, and a folder to write to")
+    return arguments
 
 
 program = functools.partial(

@@ -85,7 +85,7 @@ class ArgumentParser(argparse.ArgumentParser):
         argv = sys.argv[1:] if args is None else args
         for text in argv:
             check_path(text.partition("=")[2] if text.startswith("--") else text)
-        given, unknown = self.parse_known_args([_normalized(text) for text in argv], namespace)
+        given, unknown = self.parse_known_intermixed_args([_normalized(text) for text in argv], namespace)
         wrong = [self._explain(text) for text, before in zip(unknown, ["", *unknown]) if not _is_value(text, before)]
         if wrong:
             self.error(f"unknown arguments: {', '.join(wrong)}")

@@ -297,10 +297,13 @@ def find_masks(
         split, _, rest = name.partition(os.sep)
         found.append(masks.get(stem(os.path.join(split, rest))) or masks.get(stem(rest)))
         if (own := found[-1]) and images.setdefault(own, name) != name:
-            both = f"{printable(images[own])} and {printable(name)}"
+            other = images[own]
+            advice = f"put them into subfolders of {folder} with the names of the images' folders"
+            if os.path.dirname(other) == os.path.dirname(name):
+                advice = "rename an image and its mask"
             raise UserError(
-                f"{printable(below(folder, own))} is the mask of {both}; expected a mask for each: put them"
-                f" into subfolders of {folder} with the names of the images' folders"
+                f"{printable(below(folder, own))} is the mask of {printable(other)} and {printable(name)}; expected a"
+                f" mask for each: {advice}"
             )
     return [mask and below(folder, mask) for mask in found]
 

@@ -145,8 +145,7 @@ class ExportError(UserError):
 
 def check(out: pathlib.Path, format: str, overwrite: bool = False) -> None:
     """Raise `UserError` if an export cannot be written, before anything is computed."""
-    if not out.parent.is_dir():
-        raise UserError(f"{printable(out)}: the folder {printable(out.parent)} does not exist; make it first")
+    whole_file.check_folder(out.parent)
     if os.path.lexists(out) and not overwrite:
         raise UserError(f"{printable(out)} exists; choose another name, or --overwrite to replace it")
     if out.is_dir() and not (format in MARKERS and (out / MARKERS[format]).is_file()):
@@ -181,6 +180,7 @@ def new_file(out: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a path of the same name to write a file or a folder to, and move it to `out` if no error occurs."""
     try:
         whole_file.refuse_special(out)
+        out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".export-", dir=out.parent) as folder:
             made = pathlib.Path(folder) / out.name
             yield made
@@ -189,7 +189,8 @@ def new_file(out: pathlib.Path) -> Iterator[pathlib.Path]:
             os.rename(made, out)
     except OSError as error:
         raise UserError(
-            f"{printable(out)} can't be written ({printable(error)}); expected free space in a writable folder"
+            f"{printable(out)} can't be written ({error.strerror or printable(error)}); expected free space in a"
+            " writable folder"
         ) from error
 
 

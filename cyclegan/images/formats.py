@@ -30,7 +30,7 @@ from cyclegan.images.image import (
 )
 from cyclegan.images.pillow_format import pillow_functions
 from cyclegan.images.value_range import MIN_STEPS, to_depth, value_type
-from cyclegan.whole_file import open_regular, refuse_special
+from cyclegan.whole_file import name_final, open_regular, refuse_special
 
 ANY = 64
 
@@ -274,5 +274,8 @@ def partial_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
     try:
         yield partial
         os.replace(partial, path)
+    except OSError as error:
+        name_final(error, partial, path)
+        raise
     finally:
         partial.unlink(missing_ok=True)

@@ -36,6 +36,10 @@ class ImageError(ValueError):
     """A file that cannot be used as an image. The text names the format or the fault, in this project's own words."""
 
 
+class TooLargeError(ImageError):
+    """An image that takes too much memory."""
+
+
 @contextlib.contextmanager
 def explain(name: str, part: str) -> Iterator[None]:
     """Raise `ImageError` instead of any error of a library that reads a part of a file of a format."""
@@ -189,9 +193,9 @@ def check_size(width: int, height: int, memory: int = 0) -> None:
     if min(width, height) < 1:
         raise ImageError(f"{width} x {height} pixels: expected at least 1")
     if width * height > MAX_IMAGE_PIXELS:
-        raise ImageError(f"{width} x {height} pixels: expected at most {MAX_IMAGE_PIXELS // 1_000_000} million")
+        raise TooLargeError(f"{width} x {height} pixels: expected at most {MAX_IMAGE_PIXELS // 1_000_000} million")
     if memory > MAX_BYTES:
-        raise ImageError(
+        raise TooLargeError(
             f"{width} x {height} pixels, which take {memory / 1e9:.3g} GB of memory to decode: expected at most"
             f" {MAX_BYTES / 1e9:g} GB"
         )

@@ -9,15 +9,20 @@ from typing import Any, Optional, Union
 import numpy as np
 from PIL import Image
 
+from cyclegan.config import Config
 from cyclegan.config.data import ValueRange
+from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.images import geometry, pillow_format, reader
-from cyclegan.images.image import DecodedImage
+from cyclegan.images.image import DecodedImage, ImageError
+from cyclegan.images.image import check_size as check_pixels
 from cyclegan.images.value_range import image_to_levels, image_to_values, mark_missing, restore_nodata, to_depth
 
 Path = Union[str, "os.PathLike[str]"]
 Size = tuple[int, int]  # width and height in pixels
 Ranges = tuple[Optional[ValueRange], Optional[ValueRange]]  # of the values of the originals, of the translations
+TILE = 1536  # default side in pixels of the largest square that is translated at once
+MIN_TILE = 512
 COLOR_SPACES = {1: b"GRAY", 3: b"RGB "}  # as ICC profiles name them, by number of channels
 
 
@@ -62,9 +67,29 @@ def resize(image: DecodedImage, size: Size | None) -> DecodedImage:
 
 
 def check_size(size: Any) -> None:
-    """Raise `UserError` if `size` is not (width, height), whole numbers of at least 1."""
+    """Raise `UserError` if `size` is not (width, height), whole numbers of at least 1, or is too large."""
     if not (isinstance(size, (tuple, list)) and len(size) == 2 and all(isinstance(n, int) and n > 0 for n in size)):
         raise UserError(f"size {size!r}: expected (width, height) in pixels")
+    try:
+        check_pixels(*size)
+    except ImageError as error:
+        raise UserError(f"--size {error}") from error
+
+
+def check_tile(tile: int) -> None:
+    """Raise `UserError` if tiles are too small."""
+    if tile < MIN_TILE:
+        raise UserError(f"--tile {tile}: expected at least {MIN_TILE} pixels")
+
+
+def check_direction(config: Config, direction: str) -> None:
+    """Raise `UserError` if a run has no generator of a direction."""
+    if direction not in config.objective.directions:
+        wanted = " -> ".join(DIRECTIONS.get(direction, [direction]))
+        raise UserError(
+            f"--objective {config.objective.objective} has no generator {wanted}; expected"
+            f" --direction {' or '.join(config.objective.directions)}"
+        )
 
 
 def with_pixels(image: DecodedImage, pixels: np.ndarray) -> DecodedImage:

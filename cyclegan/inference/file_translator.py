@@ -6,40 +6,49 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import itertools
-import math
 import pathlib
 import queue
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Optional, TypeVar
+from typing import TYPE_CHECKING, Optional, TypeVar
 
 import numpy as np
-import tensorflow as tf
 
 from cyclegan import terminal
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading
 from cyclegan.data.loading import available_cores
+from cyclegan.distribution import hardware
 from cyclegan.errors import printable
-from cyclegan.images import formats, geometry, reader
+from cyclegan.images import formats, geometry, reader, tiff_format
 from cyclegan.images.film_format import FilmWriter, open_film
-from cyclegan.images.image import DecodedImage, ImageError, Metadata, convert_bands, visible
+from cyclegan.images.image import DecodedImage, ImageError, Metadata, TooLargeError, convert_bands, visible
 from cyclegan.images.reader import Slice, Source
 from cyclegan.images.value_range import image_to_values, restore_nodata, to_depth
 from cyclegan.inference import conversions
 from cyclegan.inference.conversions import Size
-from cyclegan.inference.model import Model
+from cyclegan.lazy_tensorflow import tf
 from cyclegan.run import html_report
+from cyclegan.whole_file import open_regular
+
+if TYPE_CHECKING:
+    from cyclegan.inference.model import Model
 
 PAGE_FOLDER = "index_files"  # folder of the images of the page, beside index.html
 MAX_PIXELS = 50_000_000  # of all images in memory at the same time, unless one batch has more
 STACK_SHARE = 4  # times as many pixels may lie in volumes that are unpacked; see `reader.MAX_KEPT_BYTES`
 MAX_SIDE = 512  # longer side of an image of the page in pixels
+COPIES = 5  # of an image and its translation, in memory at the same time, at most
+NETWORK_BYTES = 16  # for each filter of a generator and each pixel of a tile, on a CPU; measured
+LARGER = "larger images can be translated from TIFF to TIFF files without --size, --masks and --html"
 
 # Height and width in pixels, whether it has 16 bits, the number of a file of several images; `None` if unreadable.
 Shape = Optional[tuple[int, int, bool, int]]
 Frames = list[tuple[int, np.ndarray]]  # of a film, with their times
-Shown = tuple[DecodedImage, np.ndarray, Optional[np.ndarray]]  # original, translation and cycle image
+Pair = tuple[DecodedImage, Optional[np.ndarray]]  # an image and its mask, bool [h, w, 1]
+Result = tuple[np.ndarray, Optional[np.ndarray]]  # a translation and, for the page, the cycle image
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -52,29 +61,33 @@ class FileTask:
     name: str  # path relative to the folder or pattern
     source: str
     target: pathlib.Path
+    format: str  # to write, a key of `formats.FORMATS`
     images: int = 0  # of the source: pages, slices or frames; 0 if their number is not known
     mask: folder_source.Name | None = None  # path of the mask
+    failure: Exception | None = None  # why the file cannot be translated
+
+    @property
+    def is_film(self) -> bool:
+        """Whether the source is a film."""
+        return formats.is_film(self.source)
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """How files are translated; see `translate_files.translate`.
+    """How files are translated: arguments of `translate_files.translate`, of which None stands for those of the run."""
 
-    Attributes:
-        page: Folder of the page; `None` without one.
-        stacks: "all" to translate all images of each file. NIfTI files are always translated completely.
-        slice_axis: Axis along which the slices of volumes lie; `None` for the usual one.
-    """
-
-    direction: str
-    size: Size | None
-    format: str | None
-    batch_size: int
-    page: pathlib.Path | None
-    strip_metadata: bool
-    nodata: float | None
-    stacks: str
-    slice_axis: int | None
+    direction: str = "x2y"
+    size: Size | None = None
+    format: str | None = None
+    overwrite: bool = False
+    batch_size: int = 8
+    html: bool = False
+    skip_existing: bool = False
+    strip_metadata: bool = False
+    stacks: str | None = None
+    slice_axis: int | None = None
+    nodata: float | None = None
+    masks: conversions.Path | None = None
 
 
 @dataclasses.dataclass
@@ -93,12 +106,8 @@ class Report:
 
     def add(self, part: Report) -> None:
         """Add the report of some of the files."""
-        self.done += part.done
-        self.images += part.images
-        self.failed += part.failed
-        self.tiled += part.tiled
-        self.cut += part.cut
-        self.items += part.items
+        for name in ("done", "images", "failed", "tiled", "cut", "items"):
+            setattr(self, name, getattr(self, name) + getattr(part, name))
 
     @contextlib.contextmanager
     def catch(self, task: FileTask) -> Iterator[None]:
@@ -107,6 +116,8 @@ class Report:
             yield
         except Exception as error:  # Pillow's decoders raise almost any exception on a damaged file
             reason = loading.describe_error(error)
+            if isinstance(error, OSError) and error.strerror:
+                reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
             if isinstance(error, tf.errors.ResourceExhaustedError):
                 reason = "the device does not have enough memory for it; try a smaller --tile or --size"
             self.failed.append(printable(f"{task.source} ({reason})"))
@@ -140,22 +151,27 @@ def make_batches(
 
 
 class FileTranslator:
-    """Read, translate and write batches of files with models, one for each device, that several threads share."""
+    """Read, translate and write batches of files with models, one for each device, that several threads share.
 
-    def __init__(self, models: Sequence[Model], request: Request) -> None:
-        self._model, self._request = models[0], request
+    Args:
+        models: The models.
+        request: How files are translated, without None for what the run has.
+        page: Folder of the page; `None` without one.
+    """
+
+    def __init__(self, models: Sequence[Model], request: Request, page: pathlib.Path | None = None) -> None:
+        self._model, self._request, self._page = models[0], request, page
         self._channels = models[0].channels(request.direction)[0]
         self._ranges = models[0].value_ranges(request.direction)
-        self._bar = terminal.progress_bar(False)  # shows how many images of a file are done
+        self._bar = terminal.progress_bar(False)  # shows how much of a file is done
+        self._stopped = threading.Event()
         self._idle: queue.Queue[Model] = queue.Queue()
         for model in models:
             self._idle.put(model)
 
     def run(self, tasks: Sequence[FileTask], report: Report, bars: bool) -> None:
         """Translate files, and add what becomes of them to a report; show a progress bar if `bars` is true."""
-        images, films = (
-            [task for task in tasks if formats.is_film(task.source) == is_film] for is_film in (False, True)
-        )
+        images = [task for task in tasks if not task.is_film]
         title, total = " to ".join(DIRECTIONS[self._request.direction]), len(images) + len(report.failed)
         pool = concurrent.futures.ThreadPoolExecutor(self._idle.qsize() + available_cores())
         try:
@@ -166,61 +182,80 @@ class FileTranslator:
                 for part in _in_order(pool, self.translate, batches):
                     report.add(part)
                     bar.update(report.done + len(report.failed) - bar.n)
-            for task in films:
-                self.translate_film(report, task, pool, bars)
-        finally:
-            pool.shutdown(cancel_futures=True)  # after Ctrl-C, files that are being translated are completed
+            for task in tasks:
+                if task.is_film:
+                    self.translate_film(report, task, pool, bars)
+        finally:  # after Ctrl-C, images that are being translated end at the next tile
+            self._stopped.set()
+            pool.shutdown(cancel_futures=True)
             reader.close_files()
+
+    def _progress(self, task: FileTask, text: str) -> None:
+        """Show how much of a file is done; after Ctrl-C, end its translation."""
+        if self._stopped.is_set():
+            raise KeyboardInterrupt
+        self._bar.set_postfix_str(f"{printable(task.name)}: {text}")
 
     def inspect(self, task: FileTask) -> tuple[Shape, int, FileTask]:
         """Read the header of a file.
 
         Returns:
             Shape of its translated images, for `make_batches`; pixels in memory while it is translated; and the task
-            with the number of its images. Without a shape if the file cannot be read, which `translate` reports.
+            with the number of its images. Without a shape, but with the error, if the file cannot be translated.
         """
-        axis = self._request.slice_axis
+        axis, by_rows = self._request.slice_axis, self._may_read_rows(task)
         try:
-            by_rows = self._may_read_rows(task)
             task = dataclasses.replace(task, images=reader.count(task.source, self._channels, axis, by_rows))
             source = Slice(task.source, 0, axis) if self._is_stack(task) else task.source
             facts = reader.check(source, self._channels, bool(self._ranges[0]), by_rows)
-        except Exception:  # of any decoder; `translate` meets it again and reports it
-            return None, 0, task
-        height, width = self._request.size[::-1] if self._request.size else (facts.height, facts.width)
+            height, width = self._request.size[::-1] if self._request.size else (facts.height, facts.width)
+            deep = facts.deep or any(self._ranges)
+            if not (by_rows and height * width > tiff_format.LARGE_PIXELS):
+                self._check_memory(height * width, deep)
+        except TooLargeError as error:
+            return None, 0, dataclasses.replace(task, failure=ImageError(f"{error}; {LARGER}"))
+        except Exception as error:  # of any decoder
+            return None, 0, dataclasses.replace(task, failure=error)
         alone, pixels = 0, facts.height * facts.width
         if self._is_stack(task):  # so many files are read at a time that all of them are kept, if they are unpacked
             alone, pixels = task.number, pixels * max(1, task.images // STACK_SHARE)
-        return (height, width, facts.deep or any(self._ranges), alone), pixels, task
+        return (height, width, deep, alone), pixels, task
 
-    def _format_of(self, task: FileTask) -> str:
-        return self._request.format or formats.format_of(task.target) or ""
+    def _check_memory(self, area: int, deep: bool) -> None:
+        """Raise `ImageError` if an image of so many pixels and its translation do not fit into the free memory."""
+        model, direction = self._model, self._request.direction
+        needed = area * sum(model.channels(direction)) * (1 + deep) * COPIES
+        if not hardware.has_accelerator():
+            needed += min(area, model.tile**2) * model.config.networks.filters * NETWORK_BYTES
+        if needed > (free := loading.free_bytes()):
+            raise TooLargeError(
+                f"its translation takes about {needed / 1e9:.1f} GB of memory, but {free / 1e9:.1f} GB are free:"
+                " expected a smaller --tile or --size"
+            )
 
     def _is_stack(self, task: FileTask) -> bool:
         """Return whether all images of a file are translated, into one file."""
-        is_volume = formats.FORMATS[self._format_of(task)].is_volume
+        is_volume = formats.FORMATS[task.format].is_volume
         return is_volume or (self._request.stacks == "all" and task.images != 1)
 
     def translate(self, tasks: Sequence[FileTask]) -> Report:
         """Read, translate and write files whose images have the same shape."""
-        report, originals = Report(), {}
-        if self._is_stack(tasks[0]):
-            with report.catch(tasks[0]):
-                self._translate_stack(report, tasks[0])
-            return report
-        masks: dict[FileTask, np.ndarray | None] = {}
+        report, images = Report(), {}
         for task in tasks:
             with report.catch(task):
-                if not (self._may_read_rows(task) and self._translate_rows(report, task)):
-                    originals[task], masks[task] = self._read(task.source, task.mask)
+                if task.failure:
+                    raise task.failure
+                if self._is_stack(task):
+                    self._translate_stack(report, task)
+                elif not (self._may_read_rows(task) and self._translate_rows(report, task)):
+                    images[task] = self._read(task.source, task.mask)
         try:
-            results = self._generate([(image.pixels, masks.get(task)) for task, image in originals.items()])
+            results = self._generate(tasks[0], [*images.values()])
         except Exception:  # such as too little memory: one by one
-            results = None
-        for number, (task, original) in enumerate(originals.items()):
+            results = []
+        for (task, image), result in itertools.zip_longest(images.items(), results):
             with report.catch(task):
-                result = results[number] if results else self._generate([(original.pixels, masks.get(task))])[0]
-                self._write(report, task, original, *result)
+                self._write(report, task, image, *(result or self._generate(task, [image])[0]))
         return report
 
     def _translate_stack(self, report: Report, task: FileTask) -> None:
@@ -235,82 +270,79 @@ class FileTranslator:
         ]
         first = self._read(*slices[0])[0].pixels
         area = first.shape[0] * first.shape[1]
-        size = max(1, min(self._request.batch_size, self._model.tile**2 // area))
+        size = self._batch_size(area)
         with contextlib.ExitStack() as stack:
             for start in range(0, count, size):
-                originals = [self._read(*each) for each in slices[start : start + size]]
-                if any((each.pixels.shape, each.pixels.dtype) != (first.shape, first.dtype) for each, _ in originals):
+                self._progress(task, f"{start} of {count}")
+                images = [self._read(*each) for each in slices[start : start + size]]
+                if any((each.pixels.shape, each.pixels.dtype) != (first.shape, first.dtype) for each, _ in images):
                     raise ImageError("its images differ in size or depth: expected equal ones, or --stacks first")
-                results = self._generate([(each.pixels, mask) for each, mask in originals])
-                for number, ((original, _), (output, cycle)) in enumerate(zip(originals, results), start):
-                    image = self._to_values(task, original, output)
+                for number, (image, result) in enumerate(zip(images, self._generate(task, images)), start):
+                    made = self._to_values(task, image[0], result[0])
                     if number == 0:
-                        shape, dtype = (count, *image.pixels.shape), image.pixels.dtype
+                        shape, dtype = (count, *made.pixels.shape), made.pixels.dtype
                         put = stack.enter_context(
                             formats.create_stack(
-                                task.target, task.source, axis, shape, dtype, image.metadata, self._request.format
+                                task.target, task.source, axis, shape, dtype, made.metadata, task.format
                             )
                         )
-                    put(number, image.pixels)
+                    put(number, made.pixels)
                     if number == count // 2:
-                        shown = original, output, cycle
-                self._bar.set_postfix_str(f"{printable(task.name)}: {min(start + size, count)} of {count}")
+                        shown = image[0], result
         self._report(report, task, area, shown, count)
 
-    def _read(self, source: Source, mask: Source | None) -> tuple[DecodedImage, np.ndarray | None]:
-        """Return an image and its mask, bool [h, w, 1], in the size of the translation."""
+    def _batch_size(self, area: int) -> int:
+        """Return how many images of so many pixels are translated together."""
+        return max(1, min(self._request.batch_size, self._model.tile**2 // area))
+
+    def _read(self, source: Source, mask: Source | None) -> Pair:
+        """Return an image and its mask in the size of the translation."""
         decoded = conversions.read(source, self._channels, self._ranges, self._request.nodata)
-        original = conversions.resize(decoded, self._request.size)
-        shapes = decoded.pixels.shape, original.pixels.shape
-        return original, None if mask is None else _read_mask(mask, *shapes)
+        image = conversions.resize(decoded, self._request.size)
+        return image, _read_mask(mask, decoded.pixels.shape, image.pixels.shape) if mask else None
 
     def translate_film(self, report: Report, task: FileTask, pool: concurrent.futures.Executor, bars: bool) -> None:
         """Read, translate and write a film, with few frames in memory. The page shows its first frame."""
-        with report.catch(task):
-            if task.mask:
-                raise ImageError("a film has no mask: expected images")
+        with (
+            report.catch(task),
+            terminal.progress_bar(bars, desc=printable(task.name), unit=" frames") as self._bar,
+        ):
+            first, mask = self._read(task.source, task.mask)
+            area = first.pixels.shape[0] * first.pixels.shape[1]
+            self._check_memory(area, deep=False)
             with (
                 formats.partial_file(task.target) as path,
                 open_film(task.source) as film,
                 FilmWriter(path, task.target.suffix.lower(), film, self._request.strip_metadata) as writer,
-                terminal.progress_bar(bars, desc=printable(task.name), total=len(film) or None, unit=" frames") as bar,
             ):
-                frames, area = film.frames(writer.add_sound), math.prod(self._request.size or film.size)
-                count = max(1, min(self._request.batch_size, self._model.tile**2 // area))
+                self._bar.total = len(film) or None
+                frames = film.frames(writer.add_sound)
 
                 def batches() -> Iterator[tuple[int, Frames]]:
-                    while batch := [(time, film.pixels(frame)) for time, frame in itertools.islice(frames, count)]:
-                        yield len(batch) * area, batch
+                    while batch := [*itertools.islice(frames, self._batch_size(area))]:
+                        yield len(batch) * area, [(time, film.pixels(frame)) for time, frame in batch]
 
-                for translated in _in_order(pool, self._translate_frames, batches()):
+                translate = functools.partial(self._translate_frames, task, mask)
+                for translated in _in_order(pool, translate, batches()):
                     for time, pixels in translated:
                         writer.write(pixels, time)
-                    bar.update(len(translated))
-            shown = None
-            if self._request.page:
-                first, _ = self._read(task.source, None)
-                shown = (first, *self._generate([(first.pixels, None)])[0])
+                    self._bar.update(len(translated))
+            shown = (first, self._generate(task, [(first, mask)])[0]) if self._page else None
             self._report(report, task, area, shown, writer.frames)
 
-    def _translate_frames(self, frames: Frames) -> Frames:
+    def _translate_frames(self, task: FileTask, mask: np.ndarray | None, frames: Frames) -> Frames:
         """Translate frames of a film, uint8 [h, w, 3], into the same."""
         images = [DecodedImage(convert_bands(pixels, self._channels, has_opacity=False)[0]) for _, pixels in frames]
         images = [
             conversions.resize(conversions.to_network(image, self._ranges), self._request.size) for image in images
         ]
-        outputs = [
-            to_depth(output, np.uint8)
-            for output, _ in self._generate([(image.pixels, None) for image in images], cycles=False)
-        ]
+        results = self._generate(task, [(image, mask) for image in images], cycles=False)
+        outputs = [to_depth(output, np.uint8) for output, _ in results]
         return [(time, output.repeat(3 // output.shape[2], axis=2)) for (time, _), output in zip(frames, outputs)]
 
     def _may_read_rows(self, task: FileTask) -> bool:
-        return (
-            self._request.size is None
-            and self._request.page is None
-            and not task.mask
-            and formats.FORMATS[self._format_of(task)].write_rows is not None
-        )
+        can_write = formats.FORMATS[task.format].write_rows is not None
+        return can_write and not (self._request.size or self._page or task.mask)
 
     def _translate_rows(self, report: Report, task: FileTask) -> bool:
         """Translate a file row by row; return whether it is one for this."""
@@ -320,7 +352,7 @@ class FileTranslator:
             model = self._idle.get()
             try:
                 rows = self._make_rows(model, task, image)
-                formats.write_rows(task.target, image.header.height, rows, self._request.format)
+                formats.write_rows(task.target, image.header.height, rows, task.format)
             finally:
                 self._idle.put(model)
             report.done, report.images, report.tiled = report.done + 1, report.images + 1, report.tiled + 1
@@ -334,25 +366,23 @@ class FileTranslator:
             return conversions.to_network(image.read(rows), self._ranges)
 
         top = 0
-        size = image.header.height, image.header.width
-        for output in model.translate_rows(self._request.direction, lambda rows: read(rows).pixels, size):
+        size, progress = (image.header.height, image.header.width), functools.partial(self._progress, task)
+        for output in model.translate_rows(self._request.direction, lambda rows: read(rows).pixels, size, progress):
             yield self._to_values(task, read(slice(top, top + len(output))), output)
             top += len(output)
 
-    def _generate(
-        self, originals: Sequence[tuple[np.ndarray, np.ndarray | None]], cycles: bool = True
-    ) -> list[tuple[np.ndarray, np.ndarray | None]]:
-        """Return the translation and, for a page, the cycle image of each (image, mask), with a model that is idle."""
-        images, masks = zip(*originals)
+    def _generate(self, task: FileTask, images: Sequence[Pair], cycles: bool = True) -> list[Result]:
+        """Translate images of a file, or of several if they are small, with a model that is idle."""
         model, back = self._idle.get(), self._request.direction[::-1]
 
         def translate(direction: str, batch: np.ndarray) -> np.ndarray:
-            outputs = model.translate(direction, batch)
+            outputs = model.translate(direction, batch, functools.partial(self._progress, task))
             return outputs if masks[0] is None else np.where(np.stack(masks), outputs, batch)
 
         try:
-            outputs = translate(self._request.direction, np.stack(images))
-            has_cycles = cycles and self._request.page is not None and back in model.generators
+            originals, masks = zip(*images)
+            outputs = translate(self._request.direction, np.stack([image.pixels for image in originals]))
+            has_cycles = cycles and self._page and back in model.generators
             return list(zip(outputs, translate(back, outputs) if has_cycles else [None] * len(images)))
         finally:
             self._idle.put(model)
@@ -363,34 +393,54 @@ class FileTranslator:
         if self._request.strip_metadata:
             kept = Metadata(image.metadata.profile, nodata=image.metadata.nodata, array=image.metadata.array)
             image = dataclasses.replace(image, metadata=kept)
-        any_values = formats.FORMATS[self._format_of(task)].any_values
+        any_values = formats.FORMATS[task.format].any_values
         if value_range:
             image = image_to_values(image, value_range, floats=any_values)
         return restore_nodata(image) if any_values else image
 
-    def _write(
-        self, report: Report, task: FileTask, original: DecodedImage, output: np.ndarray, cycle: np.ndarray | None
-    ) -> None:
+    def _write(self, report: Report, task: FileTask, image: Pair, output: np.ndarray, cycle: np.ndarray | None) -> None:
         """Write a translation, and its copies for the page."""
-        if write_copy := formats.FORMATS[self._format_of(task)].copy:
+        original, mask = image
+        if write_copy := formats.FORMATS[task.format].copy:
             run, checkpoint = self._model.path.resolve().name, self._model.checkpoint
             note = f"{self._model.config.objective.objective} {self._request.direction}, {run}, {checkpoint.name}"
             network = f"{self._request.direction} of {checkpoint.resolve()}"
-            image = conversions.with_pixels(original, output)
+            pixels = conversions.with_pixels(original, output).pixels
             with formats.partial_file(task.target) as path:
-                write_copy(path, task.source, image.pixels, self._ranges[1], image.fractional, note, network)
+                write_copy(path, task.source, pixels, self._ranges[1], original.fractional, note, network)
         else:
-            formats.write(task.target, self._to_values(task, original, output), self._request.format)
-        self._report(report, task, output.shape[0] * output.shape[1], (original, output, cycle))
+            colored = output if mask is None else self._restore_colors(task, original, mask, output)
+            formats.write(task.target, self._to_values(task, original, colored), task.format)
+        self._report(report, task, output.shape[0] * output.shape[1], (original, (output, cycle)))
         report.cut += task.images > 1
 
-    def _report(self, report: Report, task: FileTask, area: int, shown: Shown | None, count: int = 1) -> None:
+    def _restore_colors(
+        self, task: FileTask, original: DecodedImage, mask: np.ndarray, output: np.ndarray
+    ) -> np.ndarray:
+        """Return a translation whose transparent pixels outside of the mask have the colors of the file.
+
+        Networks see transparent pixels blended with white, so the file is decoded again.
+        """
+        if original.opacity is None or self._request.size or not formats.FORMATS[task.format].opacity:
+            return output
+        with open_regular(task.source) as file:
+            bands = formats.open_image(file).header.bands
+        pixels = conversions.read(task.source, bands, self._ranges).pixels
+        blended, _ = convert_bands(pixels, self._channels, has_opacity=bands in (2, 4))
+        if np.abs(blended.astype(np.int32) - original.pixels).max() > 1:
+            return output  # of a palette, or converted by a color profile, or premultiplied
+        colors, _ = convert_bands(pixels[..., :-1], self._channels, has_opacity=False)
+        return np.where(mask, output, colors)
+
+    def _report(
+        self, report: Report, task: FileTask, area: int, shown: tuple[DecodedImage, Result] | None, count: int = 1
+    ) -> None:
         """Count a file with its images of `area` pixels, one of which is shown on the page."""
-        if self._request.page and shown:
-            original, output, cycle = shown
+        if self._page and shown:
+            original, (output, cycle) = shown
             images = {"input": original.pixels, "output": output, **({} if cycle is None else {"cycle": cycle})}
             try:
-                report.items.append(_write_item(self._request.page, task, self._request.direction, images))
+                report.items.append(_write_item(self._page, task, self._request.direction, images))
             except OSError as error:
                 raise OSError(f"translated, but not shown on the page: {error}") from error
         report.done, report.images = report.done + 1, report.images + count

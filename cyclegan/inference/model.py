@@ -19,8 +19,7 @@ from cyclegan.distribution.strategy import allow_memory_growth, device_names
 from cyclegan.errors import UserError
 from cyclegan.images.value_range import to_float
 from cyclegan.inference import conversions, tiles
-from cyclegan.inference.conversions import Path, Size
-from cyclegan.inference.tiles import MIN_TILE, TILE
+from cyclegan.inference.conversions import TILE, Path, Size
 from cyclegan.networks import compat, generators, normalization
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.run_directory import refuse_other_stack, saved_checkpoints
@@ -37,7 +36,7 @@ class Model:
     Args:
         run: Folder of the run.
         checkpoint: Name of a checkpoint, such as "epoch_0010" or "best-x2y"; by default the newest that can be read.
-        precision: "float32", "bfloat16" or "float16"; by default the precision of the training.
+        precision: "float32", "bfloat16" or "float16", in which the generators compute, whatever the training did.
         tile: Side in pixels of the largest square that is translated at once.
         device: TensorFlow's name of the device to compute on; by default the first GPU, or the CPU.
 
@@ -59,12 +58,11 @@ class Model:
         self,
         run: Path,
         checkpoint: str | None = None,
-        precision: str | None = None,
+        precision: str = "float32",
         tile: int = TILE,
         device: str | None = None,
     ) -> None:
-        if tile < MIN_TILE:
-            raise UserError(f"--tile {tile}: expected at least {MIN_TILE} pixels")
+        conversions.check_tile(tile)
         self.path = pathlib.Path(run).expanduser()
         if not self.path.is_dir():
             raise UserError(f"{run}: no such folder; expected the folder of a run, see --output_dir of training")
@@ -73,7 +71,7 @@ class Model:
         self.config, self.tile, self._device = saved.config, tile, device
         suffix = "_ema" if self.config.optimization.ema else ""
         allow_memory_growth()
-        with tf.device(device), compat.precision_policy(precision or self.config.performance.precision):
+        with tf.device(device), compat.precision_policy(precision):
             self.generators = {
                 direction: generators.make_generator(
                     self.config.networks, *self.channels(direction), name=pair.generator + suffix
@@ -158,15 +156,15 @@ class Model:
         (translated,) = self.translate(direction, decoded.pixels[None])
         return conversions.to_pillow(conversions.with_pixels(decoded, translated), ranges)
 
-    def translate(self, direction: str, images: np.ndarray) -> np.ndarray:
-        """Translate a batch: uint8, uint16, or float32 in [-1, 1], [N, h, w, C]. The result has the same type."""
-        return tiles.translate(images, self.network(direction, images.dtype), self.tile)
+    def translate(self, direction: str, images: np.ndarray, progress: tiles.Progress = lambda _: None) -> np.ndarray:
+        """Translate a batch: uint8, uint16, or float32 in [-1, 1], [N, h, w, C]; see `tiles.translate`."""
+        return tiles.translate(images, self.network(direction, images.dtype), self.tile, progress)
 
     def translate_rows(
-        self, direction: str, read: Callable[[slice], np.ndarray], size: tuple[int, int]
+        self, direction: str, read: Callable[[slice], np.ndarray], size: tuple[int, int], progress: tiles.Progress
     ) -> Iterator[np.ndarray]:
         """Translate an image of any size that is read row by row; see `tiles.translate_rows`."""
-        return tiles.translate_rows(read, size, self.network(direction, np.dtype(np.float32)), self.tile)
+        return tiles.translate_rows(read, size, self.network(direction, np.dtype(np.float32)), self.tile, progress)
 
     def network(self, direction: str, dtype: np.dtype) -> tiles.Network:
         """Return the generator for images of a type, compiled once for all numbers and sizes."""
@@ -196,12 +194,7 @@ class Model:
 
     def generator(self, direction: str) -> tf.keras.Model:
         """Return the generator of a direction, "x2y" or "y2x"; raise `UserError` if the run has none."""
-        if direction not in self.generators:
-            wanted = " -> ".join(DIRECTIONS.get(direction, [direction]))
-            raise UserError(
-                f"{self.path}: --objective {self.config.objective.objective} has no generator {wanted}; expected"
-                f" --direction {' or '.join(self.generators)}"
-            )
+        conversions.check_direction(self.config, direction)
         return self.generators[direction]
 
     def channels(self, direction: str) -> tuple[int, int]:
@@ -221,11 +214,15 @@ def checkpoint_names(run: pathlib.Path) -> list[str]:
 
 
 def load_on_devices(
-    run: Path, checkpoint: str | None = None, tile: int = TILE, devices: int | None = None
+    run: Path,
+    checkpoint: str | None = None,
+    tile: int = TILE,
+    devices: int | None = None,
+    precision: str = "float32",
 ) -> list[Model]:
     """Load the same checkpoint of a run on several devices: GPUs, by default all, or logical CPU devices."""
     models: list[Model] = []
     for device in device_names(devices):
-        models.append(Model(run, checkpoint, tile=tile, device=device))
+        models.append(Model(run, checkpoint, precision, tile, device))
         checkpoint = models[0].checkpoint.name  # training may save a newer one meanwhile
     return models

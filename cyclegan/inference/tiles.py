@@ -9,6 +9,7 @@ exact, two passes those of the first two, and so on; usually, a few passes are e
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -18,13 +19,16 @@ import numpy as np
 from cyclegan.config.data import MIN_SIDE
 from cyclegan.images.image import row_blocks
 from cyclegan.images.value_range import from_float, to_float
+from cyclegan.inference.conversions import MIN_TILE
 from cyclegan.networks.normalization import PYTORCH_EPSILON as EPSILON  # as in `call_with_moments`
 
-TILE = 1536  # default side in pixels of the largest square that is translated at once
-MIN_TILE = 512
+MARGINS = 4  # times the reach of a network, at least, in a tile with margins
 TOLERANCE = 0.01  # of the statistics; images then differ by less than a level of 255; see `_change`
 
+BAND = 4  # times the pixels of a tile, in a row of tiles
+
 Moments = Sequence[np.ndarray]  # of each instance normalization: [mean, variance] or [shift, ratio], [2, C]
+Progress = Callable[[str], None]  # is told the tile before it is translated, such as "pass 2, tile 3 of 12"
 
 
 class Network(NamedTuple):
@@ -47,14 +51,15 @@ class Span(NamedTuple):
     weights: np.ndarray  # of the pixels; the weights of all tiles add up to 1
 
 
-def translate(images: np.ndarray, network: Network, tile: int) -> np.ndarray:
+def translate(images: np.ndarray, network: Network, tile: int, progress: Progress = lambda _: None) -> np.ndarray:
     """Translate images of any size.
 
     Args:
         images: uint8, uint16, or float32 in [-1, 1]: [N, h, w, C]. The result has the same type.
         network: The generator.
-        tile: Side in pixels of the largest square that is translated at once; at least `MIN_TILE`. Images of more
-            pixels are translated in tiles.
+        tile: Side in pixels of the largest square that is translated at once; at least `conversions.MIN_TILE`. Images
+            of more pixels are translated in tiles.
+        progress: See `Progress`. An error that it raises ends the translation.
     """
     height, width = images.shape[1:3]
     if height * width <= tile**2:
@@ -64,14 +69,18 @@ def translate(images: np.ndarray, network: Network, tile: int) -> np.ndarray:
     result = np.empty((*images.shape[:3], network.channels), images.dtype)
     for image, translated in zip(images, result):
         top = 0
-        for rows in translate_rows(image.__getitem__, (height, width), network, tile):
+        for rows in translate_rows(image.__getitem__, (height, width), network, tile, progress):
             translated[top : top + len(rows)] = rows
             top += len(rows)
     return result
 
 
 def translate_rows(
-    read: Callable[[slice], np.ndarray], size: tuple[int, int], network: Network, tile: int
+    read: Callable[[slice], np.ndarray],
+    size: tuple[int, int],
+    network: Network,
+    tile: int,
+    progress: Progress = lambda _: None,
 ) -> Iterator[np.ndarray]:
     """Translate an image in tiles; yield its rows from top to bottom, some at a time: [any number, w, C'].
 
@@ -80,27 +89,38 @@ def translate_rows(
             most `tile` rows at a time, in each pass again.
         size: Height and width of the image.
         network: The generator.
-        tile: See `translate`.
+        tile: See `translate`. Tiles of wide images are lower and wider, with as many pixels: the rows in memory have at
+            most `BAND` times as many, unless the image is so wide that tiles of 512 rows, or of the margins, have more.
+        progress: See `translate`.
     """
-    image = _TiledImage(read, size, network, tile)
-    for rows, dtype in image.translate(image.find_moments()):
-        result = np.empty(rows.shape, dtype)
-        for block in row_blocks(rows.shape):
-            result[block] = _to_type(rows[block], dtype)
-        yield result
+    image = _TiledImage(read, size, network, tile, progress)
+    yield from image.translate(image.find_moments())
 
 
 class _TiledImage:
     """An image whose rows are read as they are needed, mirrored at its edges to sides that the network accepts."""
 
-    def __init__(self, read: Callable[[slice], np.ndarray], size: tuple[int, int], network: Network, tile: int) -> None:
-        self._read, self._size, self._network, self._tile = read, size, network, tile
+    def __init__(
+        self,
+        read: Callable[[slice], np.ndarray],
+        size: tuple[int, int],
+        network: Network,
+        tile: int,
+        progress: Progress,
+    ) -> None:
+        self._read, self._size, self._network, self._tile, self._progress = read, size, network, tile, progress
         paddings = [_padding(side, network.multiple) for side in size]
         self._offsets = [before for before, _ in paddings]
         # The row or column of the image at each row or column of the padded image.
         self._indices = [np.pad(np.arange(side), padding, "reflect") for side, padding in zip(size, paddings)]
-        self._spans = [make_spans(len(indices), tile, network.multiple, network.reach) for indices in self._indices]
-        self.measured: list[np.ndarray] = []  # by the last complete `translate`
+        self._fades = not has_margins(network.reach, tile)
+        least = tile if self._fades else max(MIN_TILE, MARGINS * network.reach)
+        self._rows = rows = min(tile, max(least, BAND * tile**2 // size[1]))
+        self._spans = [
+            make_spans(len(indices), side, network.multiple, network.reach)
+            for indices, side in zip(self._indices, (rows, tile**2 // rows))
+        ]
+        self.measured: list[np.ndarray] = []  # by the last pass over all tiles
 
     def find_moments(self) -> list[np.ndarray]:
         """Return mean and variance over the whole image of the input of each instance normalization."""
@@ -110,8 +130,8 @@ class _TiledImage:
         small = self._reduce()
         corrections = [np.stack([np.zeros(width), np.ones(width)]) for width in network.widths]
         own, moments = self._correct(small, corrections)
-        for _ in network.widths:
-            for _ in self.translate(moments):
+        for number, _ in enumerate(network.widths, 1):
+            for _ in self._tiles(moments, f"pass {number}"):
                 pass
             corrections = [_compare(*each) for each in zip(self.measured, own)]
             change = max(_change(*each) for each in zip(self.measured, moments))
@@ -130,7 +150,7 @@ class _TiledImage:
         """Return the image reduced to at most about tile x tile pixels, by averages: float32 [1, H, W, C]."""
         height, width = self._size
         factor = math.ceil(math.sqrt(height * width) / self._tile)
-        step = self._tile // factor * factor
+        step = max(1, self._rows // factor) * factor
         parts = []
         for top in range(0, height, step):
             rows = self._read(slice(top, min(top + step, height)))
@@ -141,30 +161,47 @@ class _TiledImage:
         paddings = (*(_padding(side, self._network.multiple) for side in small.shape[:2]), (0, 0))
         return np.pad(small, paddings, "reflect")[None]
 
-    def translate(self, moments: Moments) -> Iterator[tuple[np.ndarray, np.dtype]]:
-        """Translate all tiles with given moments; yield rows from top to bottom, float32, and the type of the image.
+    def translate(self, moments: Moments) -> Iterator[np.ndarray]:
+        """Translate all tiles with given moments; yield the rows of the image from top to bottom."""
+        (height, width), (above, before), across = self._size, self._offsets, self._spans[1]
+        starts = [*(span.start for span in self._spans[0]), len(self._indices[0])]
+        total = np.zeros((0, len(self._indices[1]), self._network.channels), np.uint8)
+        for rows, columns, output, dtype in self._tiles(moments, "last pass"):
+            if columns is across[0]:
+                waiting = total  # rows that these tiles share with the tiles above
+                total = np.zeros((rows.stop - rows.start, *waiting.shape[1:]), np.float32 if self._fades else dtype)
+                total[: len(waiting)] = waiting
+            part = total[:, columns.start : columns.stop]
+            if self._fades:
+                part += output * (rows.weights[:, None] * columns.weights)[..., None]
+            else:
+                core = slice(*rows.core), slice(*columns.core)
+                part[core] = _to_type(output[core], dtype)
+            if columns is across[-1]:
+                done = next(start for start in starts if start > rows.start) - rows.start
+                inside = slice(max(above - rows.start, 0), max(min(above + height - rows.start, done), 0))
+                yield _to_type(total[inside, before : before + width], dtype)
+                total = total[done:].copy()  # frees the rest
+
+    def _tiles(self, moments: Moments, title: str) -> Iterator[tuple[Span, Span, np.ndarray, np.dtype]]:
+        """Yield rows, columns and translation, float32, of each tile, and the type of the image.
 
         At the end, `measured` has the moments of the whole image.
         """
-        network, (height, width), (above, before) = self._network, self._size, self._offsets
-        given = _as_float32(moments)
+        network, given = self._network, _as_float32(moments)
         sums = [np.zeros((2, channels)) for channels in network.widths]
-        waiting = np.zeros((0, len(self._indices[1]), network.channels), np.float32)
-        for top, bottom, (first, last), down in self._spans[0]:
-            indices = self._indices[0][top:bottom]
-            band = self._read(slice(indices.min(), indices.max() + 1))
-            total = np.zeros((bottom - top, *waiting.shape[1:]), np.float32)
-            total[: len(waiting)] = waiting
-            for left, right, columns, across in self._spans[1]:
-                pixels = band[np.ix_(indices - indices.min(), self._indices[1][left:right])]
-                output, measured = network.measure(_to_float32(pixels)[None], given, (first, last, *columns), False)
-                total[:, left:right] += np.asarray(output)[0] * (down[:, None] * across)[..., None]
-                for each, (mean, variance) in zip(sums, (np.asarray(one)[:2].astype(np.float64) for one in measured)):
-                    each += (last - first) * (columns[1] - columns[0]) * np.stack([mean, variance + mean**2])
-            done = next((start for start, *_ in self._spans[0] if start > top), bottom) - top
-            waiting = total[done:].copy()  # frees the rest
-            rows = slice(max(above - top, 0), max(min(above + height - top, done), 0))
-            yield total[rows, before : before + width], band.dtype
+        spans = [*itertools.product(*self._spans)]
+        for number, (rows, columns) in enumerate(spans, 1):
+            self._progress(f"{title}, tile {number} of {len(spans)}")
+            if columns is self._spans[1][0]:
+                indices = self._indices[0][rows.start : rows.stop]
+                band = self._read(slice(indices.min(), indices.max() + 1))
+            pixels = band[np.ix_(indices - indices.min(), self._indices[1][columns.start : columns.stop])]
+            core = (*rows.core, *columns.core)
+            output, measured = network.measure(_to_float32(pixels)[None], given, core, False)
+            for each, (mean, variance) in zip(sums, (np.asarray(one)[:2].astype(np.float64) for one in measured)):
+                each += (core[1] - core[0]) * (core[3] - core[2]) * np.stack([mean, variance + mean**2])
+            yield rows, columns, np.asarray(output)[0], band.dtype
         means = [each / (len(self._indices[0]) * len(self._indices[1])) for each in sums]
         self.measured = [np.stack([mean, np.maximum(square - mean**2, 0)]) for mean, square in means]
 
@@ -202,18 +239,29 @@ def _to_float32(images: np.ndarray) -> np.ndarray:
 
 
 def _to_type(images: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    return images if dtype == np.float32 else from_float(images, dtype)
+    """Return images as levels of a type, if they are floats and it is not."""
+    if images.dtype == dtype:
+        return images
+    result = np.empty(images.shape, dtype)
+    for block in row_blocks(images.shape):
+        result[block] = from_float(images[block], dtype)
+    return result
+
+
+def has_margins(reach: int, tile: int) -> bool:
+    """Return whether tiles can have margins of all pixels that influence the rest of the tile."""
+    return reach <= tile // MARGINS
 
 
 def make_spans(length: int, tile: int, multiple: int, reach: int) -> list[Span]:
     """Divide a side into spans of at most `tile` pixels, which start at multiples of `multiple`, as the side is.
 
     Each tile has margins of `reach` pixels that are left out of the result, so that the rest is exact. If the reach is
-    too large for that, as with U-Nets, neighboring tiles overlap less and fade into each other.
+    too large for that, as with U-Nets, the margins are a quarter of a tile, and neighboring tiles fade into each other.
     """
-    exact = reach <= tile // 4
+    exact = has_margins(reach, tile)
     unit = max(4, multiple // 2)  # two margins are a multiple of `multiple`
-    margin = math.ceil((reach if exact else tile // 16) / unit) * unit
+    margin = (math.ceil(reach / unit) if exact else tile // MARGINS // unit) * unit
     step = tile // multiple * multiple - 2 * margin
     starts = range(0, max(length - 2 * margin, 1), step) if length > tile else range(1)
     rising = (np.arange(2 * margin, dtype=np.float32) + 0.5) / (2 * margin)

@@ -10,19 +10,25 @@ import os
 import pathlib
 import time
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple, Optional
 
+from cyclegan.config import Config
+from cyclegan.config.data import ValueRange
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import UserError, counted, printable
 from cyclegan.images import formats, reader
 from cyclegan.inference import conversions
 from cyclegan.inference.conversions import Path, Size
 from cyclegan.inference.file_translator import PAGE_FOLDER, FileTask, FileTranslator, Report, Request
-from cyclegan.inference.model import Model, load_on_devices
 from cyclegan.run import html_report
+from cyclegan.whole_file import check_folder
+
+if TYPE_CHECKING:
+    from cyclegan.inference.model import Model
 
 logger = logging.getLogger(__name__)
+Domain = tuple[int, Optional[ValueRange]]  # channels, and range of the values of files
 
 
 def translate(  # noqa: PLR0913  the public API
@@ -52,7 +58,7 @@ def translate(  # noqa: PLR0913  the public API
         target: Folder; or a file if `source` is one. Names and subfolders are the same as in `source`.
         direction: "x2y" or "y2x".
         size: (width, height) in pixels to resize images to first; by default each keeps its size.
-        format: One of `formats.FORMATS`; by default the format of each original's name.
+        format: One of `formats.FORMATS`, or an ending such as "jpg"; by default the format of each original's name.
         overwrite: Whether existing files are replaced.
         batch_size: Number of images of one size to translate together, if they are small enough.
         html: Whether to write a page of the results, which also shows each image translated back if the run can.
@@ -73,50 +79,97 @@ def translate(  # noqa: PLR0913  the public API
         UserError: There are no images, or files to write exist, or two have the same name, or their format does not
             support the result; nothing was written.
     """
-    began = time.perf_counter()
-    _check(direction, size, batch_size, overwrite, html, skip_existing)
-    planned, folder = plan_tasks(os.fspath(source), os.fspath(target), format)
-    tasks = [task for task in planned if not (skip_existing and os.path.lexists(task.target))]
-    if not overwrite:
-        pages = [folder / "index.html", folder / PAGE_FOLDER] if html else []
+    from cyclegan.inference.model import Model, load_on_devices
+
+    models = run if isinstance(run, list) else [run] if isinstance(run, Model) else load_on_devices(run)
+    request = Request(
+        *(direction, size, format, overwrite, batch_size, html, skip_existing),
+        *(strip_metadata, stacks, slice_axis, nodata, masks),
+    )
+    plan = make_plan(models[0].config, [os.fspath(source)], os.fspath(target), request)
+    return translate_plan(models, plan, bars)
+
+
+class Plan(NamedTuple):
+    """Files to translate, checked before TensorFlow is loaded.
+
+    Attributes:
+        request: How files are translated, without None for what the run has.
+        tasks: The files.
+        folder: Folder that everything is written below.
+        skipped: Number of files that are left because their translations exist.
+        failed: Descriptions of files that cannot be translated.
+    """
+
+    request: Request
+    tasks: list[FileTask]
+    folder: pathlib.Path
+    skipped: int
+    failed: list[str]
+
+
+def make_plan(config: Config, sources: Sequence[str], target: str, request: Request) -> Plan:
+    """Plan a translation with a run of a configuration; raise the errors of `translate`."""
+    _check(config, request)
+    tasks, folder = plan_tasks(sources, target, request.format and _known_format(request.format))
+    count = len(tasks)
+    if request.skip_existing:
+        tasks = [task for task in tasks if not os.path.lexists(task.target)]
+    elif not request.overwrite:
+        pages = [folder / "index.html", folder / PAGE_FOLDER] if request.html else []
         refuse_existing([*(task.target for task in tasks), *pages])
-    models = [run] if isinstance(run, Model) else run if isinstance(run, list) else load_on_devices(run)
-    models[0].generator(direction)  # raises an error if there is none
-    tasks, refused = refuse_formats(tasks, models[0], direction, strip_metadata)
-    if masks is not None:
-        tasks, without = add_masks(tasks, os.fspath(masks), models[0].channels(direction))
-        refused += without
-    report = Report(skipped=len(planned) - len(tasks) - len(refused), failed=refused)
-    data, page = models[0].config.data, folder if html else None
-    stacks, nodata = stacks or data.stacks, data.nodata if nodata is None else nodata
-    if (
-        slice_axis is not None
-        and stacks != "all"
-        and not all(formats.FORMATS[_format_to_write(task)].is_volume for task in tasks)
-    ):
-        raise UserError(f"--slice_axis {slice_axis}: expected --stacks all, too, for files other than NIfTI")
-    slice_axis = data.slice_axis if slice_axis is None else slice_axis
-    request = Request(direction, size, format, batch_size, page, strip_metadata, nodata, stacks, slice_axis)
-    FileTranslator(models, request).run(tasks, report, bars)
+    skipped = count - len(tasks)
+    check_folder(folder)
+    data, (source, made) = config.data, DIRECTIONS[request.direction]
+    channels = {"X": data.channels_x, "Y": data.channels_y}
+    domains = [(channels[domain], data.value_range(domain)) for domain in (source, made)]
+    tasks, failed = refuse_formats(tasks, domains[0], domains[1], request.strip_metadata)
+    if request.masks is not None:
+        if channels[source] != channels[made]:
+            raise UserError("--masks: expected a run whose domains have the same number of channels")
+        tasks, without = add_masks(tasks, os.fspath(request.masks))
+        failed += without
+    stacks, axis = request.stacks or data.stacks, request.slice_axis
+    if axis is not None and stacks != "all" and not all(formats.FORMATS[task.format].is_volume for task in tasks):
+        raise UserError(f"--slice_axis {axis}: expected --stacks all, too, for files other than NIfTI")
+    axis = data.slice_axis if axis is None else axis
+    nodata = data.nodata if request.nodata is None else request.nodata
+    request = dataclasses.replace(request, stacks=stacks, slice_axis=axis, nodata=nodata)
+    return Plan(request, tasks, folder, skipped, failed)
+
+
+def translate_plan(models: Sequence[Model], plan: Plan, bars: bool = False) -> Report:
+    """Translate the files of a plan with a model for each device; see `translate`."""
+    began, page = time.perf_counter(), plan.folder if plan.request.html else None
+    report = Report(skipped=plan.skipped, failed=plan.failed)
+    FileTranslator(models, plan.request, page).run(plan.tasks, report, bars)
     report.seconds = time.perf_counter() - began
-    if html:
-        _write_page(report, folder, " to ".join(DIRECTIONS[direction]), models[0])
+    if page:
+        _write_page(report, page, " to ".join(DIRECTIONS[plan.request.direction]), models[0])
     return report
 
 
-def _check(
-    direction: str, size: Size | None, batch_size: int, overwrite: bool, html: bool, skip_existing: bool
-) -> None:
-    """Raise `UserError` if the arguments of `translate` cannot work together."""
+def _known_format(name: str) -> str:
+    """Return a format by its name or an ending of its files, such as "jpg"."""
+    found = name if name in formats.FORMATS else formats.format_of(f".{name}")
+    if not found:
+        raise UserError(f"--format {name}: expected an ending such as jpg, or one of {', '.join(formats.FORMATS)}")
+    return found
+
+
+def _check(config: Config, request: Request) -> None:
+    """Raise `UserError` if the parts of a request cannot work together, or with a run."""
+    direction, batch_size = request.direction, request.batch_size
     if direction not in DIRECTIONS or batch_size < 1:
         raise UserError(
             f"direction {direction!r}, batch_size {batch_size!r}: expected x2y or y2x, and at least 1 image"
         )
-    if skip_existing and (overwrite or html):
-        other = "--overwrite" if overwrite else "--html, whose page would lack the skipped images"
+    conversions.check_direction(config, direction)
+    if request.skip_existing and (request.overwrite or request.html):
+        other = "--overwrite" if request.overwrite else "--html, whose page would lack the skipped images"
         raise UserError(f"--skip_existing with {other}: expected one of them")
-    if size is not None:
-        conversions.check_size(size)
+    if request.size is not None:
+        conversions.check_size(request.size)
 
 
 def _write_page(report: Report, folder: pathlib.Path, title: str, model: Model) -> None:
@@ -129,8 +182,8 @@ def _write_page(report: Report, folder: pathlib.Path, title: str, model: Model) 
         report.failed.append(printable(f"{folder / 'index.html'} ({error})"))
 
 
-def plan_tasks(source: str, target: str, format: str | None) -> tuple[list[FileTask], pathlib.Path]:
-    """Plan the translation of a file, of a folder, or of the files that match a pattern.
+def plan_tasks(sources: Sequence[str], target: str, format: str | None) -> tuple[list[FileTask], pathlib.Path]:
+    """Plan the translation of files, of folders, and of the files that match patterns.
 
     Returns:
         The files, and the folder that everything is written below.
@@ -139,34 +192,35 @@ def plan_tasks(source: str, target: str, format: str | None) -> tuple[list[FileT
         UserError: There are no images, or a target is not clear, or two files have the same target, or a translation
             would replace an original.
     """
-    if format not in (None, *formats.FORMATS):
-        raise UserError(f"--format {format}: expected one of {', '.join(formats.FORMATS)}")
-    folder = pathlib.Path(target)
-    if os.path.isfile(source) and formats.format_of(target) and not folder.is_dir():
-        if format and formats.format_of(target) != format:
-            endings = " or ".join(formats.FORMATS[format].endings)
-            raise UserError(f"{target}: --format {format} expects a name that ends in {endings}")
-        tasks, folder = [FileTask(1, os.path.basename(source), source, folder)], folder.parent
-    elif os.path.isfile(source):
-        if os.path.splitext(target)[1] and not folder.is_dir() and not target.endswith(os.sep):
-            known = " ".join(folder_source.EXTENSIONS)
-            raise UserError(f"{printable(target)}: expected a folder, or a file that ends in one of {known}")
-        if not format and not formats.format_of(source) and not folder_source.is_image(source):
-            raise UserError(
-                f"{printable(source)}: its name does not end in the suffix of a format; expected --format"
-                f" ({', '.join(formats.FORMATS)}), or a file as output: {printable(pathlib.Path(source).stem)}.jpg"
-            )
-        base, name = os.path.split(source)
-        tasks = _make_tasks(base, [name], folder, format)
-    else:
-        base, names = _find_images(source)
-        if folder.is_file():
-            raise UserError(f"{target}: a file; expected a folder for the translations of {len(names)} images")
+    folder, first = pathlib.Path(target), sources[0]
+    if len(sources) > 1 or not os.path.isfile(first):
+        base, names = _find_images(sources)
+        if folder.is_file() or (formats.format_of(target) and not folder.is_dir()):
+            count = counted(len(names), "image")
+            raise UserError(f"{printable(target)}: names a file; expected a folder for the translations of {count}")
         inside = os.path.relpath(target, base or os.curdir) + os.sep
         names = [name for name in names if inside == f".{os.sep}" or not name.startswith(inside)]
         if not names:
-            raise UserError(f"{source}: no images; expected at least one of {' '.join(folder_source.EXTENSIONS)}")
+            known = " ".join(folder_source.EXTENSIONS)
+            raise UserError(f"{printable(' '.join(sources))}: no images; expected at least one of {known}")
         tasks = _make_tasks(base, names, folder, format)
+    elif formats.format_of(target) and not folder.is_dir():
+        kind = format or formats.format_of(target) or ""
+        if formats.format_of(target) != kind:
+            endings = " or ".join(formats.FORMATS[kind].endings)
+            raise UserError(f"{target}: --format {format} expects a name that ends in {endings}")
+        tasks, folder = [FileTask(1, os.path.basename(first), first, folder, kind)], folder.parent
+    else:
+        if os.path.splitext(target)[1] and not folder.is_dir() and not target.endswith(os.sep):
+            known = " ".join(folder_source.EXTENSIONS)
+            raise UserError(f"{printable(target)}: expected a folder, or a file that ends in one of {known}")
+        if not format and not formats.format_of(first) and not folder_source.is_image(first):
+            raise UserError(
+                f"{printable(first)}: its name does not end in the suffix of a format; expected --format"
+                f" ({', '.join(formats.FORMATS)}), or a file as output: {printable(pathlib.Path(first).stem)}.jpg"
+            )
+        base, name = os.path.split(first)
+        tasks = _make_tasks(base, [name], folder, format)
     originals = {os.path.realpath(task.source) for task in tasks}
     if replaced := [task.target for task in tasks if os.path.realpath(task.target) in originals]:
         raise UserError(f"{printable(replaced[0])}: a translation would replace this original; expected another folder")
@@ -186,18 +240,40 @@ def _make_tasks(base: str, names: Sequence[str], folder: pathlib.Path, format: s
                 printable(f"{tasks[path].name} and {name} would both be written to {path}:")
                 + " expected different names: rename an image, or omit --format"
             )
-        tasks[path] = FileTask(number, name, os.path.join(base, name), path)
+        tasks[path] = FileTask(number, name, os.path.join(base, name), path, formats.format_of(target) or "")
     return list(tasks.values())
 
 
-def _find_images(source: str) -> tuple[str, list[str]]:
-    """Return (folder, sorted names relative to it) of the images of a folder or a pattern."""
+def _find_images(sources: Sequence[str]) -> tuple[str, list[str]]:
+    """Return (folder, sorted names relative to it) of the images of folders, patterns and files.
+
+    Of several, the folder is the one that holds all of them.
+    """
+    others: list[str] = []
+    found = [_find(source, others) for source in sources]
+    if others := [name for name in others if name != "index.html"]:
+        logger.info(folder_source.describe_others(sources[0] if len(sources) == 1 else "the inputs", others))
+    if len(found) == 1:
+        return found[0]
+    folders = [
+        os.path.dirname(os.path.abspath(source)) if os.path.exists(source) else os.path.abspath(base)
+        for source, (base, _) in zip(sources, found)
+    ]
+    common = os.path.commonpath(folders)
+    paths = {os.path.abspath(os.path.join(base, name)) for base, names in found for name in names}
+    base = common if os.path.isabs(sources[0]) else os.path.join(os.path.relpath(common), "").removeprefix("./")
+    return base, sorted(os.path.relpath(path, common) for path in paths)
+
+
+def _find(source: str, others: list[str]) -> tuple[str, list[str]]:
+    """Return (folder, names relative to it) of the images of a folder, a file or a pattern; add the other files."""
     if os.path.isdir(source):
-        others: list[str] = []
-        found = folder_source.find_images(source, others)
-        if others := [name for name in others if name != "index.html"]:
-            logger.info(folder_source.describe_others(source, others))
-        return source, [name for name in found if PAGE_FOLDER not in pathlib.Path(name).parts]
+        names = folder_source.find_images(source, others)
+        return source, [name for name in names if PAGE_FOLDER not in pathlib.Path(name).parts]
+    if os.path.isfile(source):
+        base, name = os.path.split(source)
+        others += [] if folder_source.is_image(source) else [name]
+        return base, [name] if folder_source.is_image(source) else []
     if not glob.has_magic(source):
         raise UserError(
             f"{printable(source)}: no such file or folder; expected an image, a folder of images, or a pattern"
@@ -212,15 +288,12 @@ def _find_images(source: str) -> tuple[str, list[str]]:
     return base, sorted(os.path.relpath(path, base or os.curdir) for path in images)
 
 
-def add_masks(tasks: Sequence[FileTask], folder: str, channels: tuple[int, int]) -> tuple[list[FileTask], list[str]]:
+def add_masks(tasks: Sequence[FileTask], folder: str) -> tuple[list[FileTask], list[str]]:
     """Return the tasks with the masks from a folder, and the files without one; see `folder_source.find_masks`.
 
     Raises:
-        UserError: There is no such folder, or no file has a mask there, but there are files; or translations have other
-            `channels` than originals.
+        UserError: There is no such folder, or no file has a mask there, but there are files.
     """
-    if channels[0] != channels[1]:
-        raise UserError("--masks: expected a run whose domains have the same number of channels")
     if not os.path.isdir(folder):
         raise UserError(f"--masks {printable(folder)}: no such folder; expected a folder with a mask for each image")
     above = (os.path.basename(os.path.dirname(task.source[: -len(task.name)])) for task in tasks)  # such as testA
@@ -241,27 +314,21 @@ def refuse_existing(targets: Sequence[pathlib.Path]) -> None:
         )
 
 
-def _format_to_write(task: FileTask) -> str:
-    return formats.format_of(task.target) or ""
-
-
 def refuse_formats(
-    tasks: Iterable[FileTask], model: Model, direction: str, strip_metadata: bool
+    tasks: Iterable[FileTask], source: Domain, made: Domain, strip_metadata: bool
 ) -> tuple[list[FileTask], list[str]]:
     """Return the tasks whose output format can store the translations, and the other files with the reasons.
 
     Raises:
         UserError: No task is left, but there were some.
     """
-    channels, ranges = model.channels(direction), model.value_ranges(direction)
     kept, refused = [], []
     for task in tasks:
-        wanted = _format_to_write(task)
-        if not (reason := formats.refusal(task.source, wanted, channels[1], ranges[1], strip_metadata)):
+        if not (reason := formats.refusal(task.source, task.format, *made, strip_metadata)):
             kept.append(task)
             continue
         try:  # another output would not help if the original cannot be read
-            with reader.open_rows(task.source, channels[0], bool(ranges[0])):
+            with reader.open_rows(task.source, source[0], bool(source[1])):
                 pass
         except Exception as error:  # of any decoder
             reason = loading.describe_error(error)

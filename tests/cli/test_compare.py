@@ -96,12 +96,18 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path, runs):
 
 
 def test_mistakes_are_one_sentence(tmp_path, runs):
-    with pytest.raises(UserError, match="none: no such folder; expected the folder of a run"):
+    with pytest.raises(UserError, match="none is no file or folder; expected the folder of a run"):
         compare.read([runs[0], tmp_path / "none"])
+    Image.new("L", (8, 8)).save(tmp_path / "photo.png")
+    with pytest.raises(UserError, match="is a folder of images; expected the folder of a run"):
+        compare.read([tmp_path])
+    (tmp_path / "config.json").write_text("")
     with pytest.raises(UserError, match=r"/config.json can't be read .*; expected the config.json of a run"):
         compare.read([tmp_path])
     new = make_run(tmp_path / "new", [])
     with pytest.raises(UserError, match="new: no metrics yet; expected a run that finished an epoch"):
         compare.curves_png(compare.read([new]))
-    with pytest.raises(UserError, match="--png .*curves.png: .*; expected a file in a writable folder"):
-        compare.main([str(runs[0]), "--png", str(tmp_path / "absent" / "curves.png")])
+    with pytest.raises(UserError, match="/proc: No such file or directory; expected a folder that can be written to"):
+        compare.main([str(runs[0]), "--png", "/proc/absent/curves.png"])
+    compare.main([str(runs[0]), "--png", str(tmp_path / "absent" / "curves.png")])
+    assert (tmp_path / "absent" / "curves.png").is_file()

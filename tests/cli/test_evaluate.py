@@ -18,7 +18,7 @@ RESULT = {"run": "runs/a", "checkpoint": "epoch_0001", "epoch": 1, "step": 2, "d
 @pytest.mark.parametrize(
     "file, text",
     [
-        ("/nowhere/scores.json", "--json /nowhere/scores.json: its folder is missing or not writable; expected a file"),
+        ("/proc/new/scores.json", "/proc: No such file or directory; expected a folder that can be written to"),
         (str(ROOT), "not a regular file; expected a file to write or replace"),
         (os.devnull, "not a regular file; expected a file to write or replace"),
     ],
@@ -35,12 +35,13 @@ def test_scores_that_cannot_be_written_leave_the_file_as_it_was(tmp_path, monkey
 
     monkeypatch.setattr(score_run, "score_run", lambda *_: RESULT)
     monkeypatch.setattr(evaluate, "table", lambda result: [])
-    file = tmp_path / "scores.json"
-    evaluate.main(["run", "--json", str(file)])
+    (tmp_path / "config.json").write_text("{}")
+    file = tmp_path / "new" / "folder" / "scores.json"
+    evaluate.main([str(tmp_path), "--json", str(file)])
     before = file.read_text()
     assert json.loads(before) == RESULT
     monkeypatch.setattr(score_run, "score_run", lambda *_: {**RESULT, "step": 3})
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UserError, match=r"scores\.json: .*No space left"):
-        evaluate.main(["run", "--json", str(file)])
-    assert file.read_text() == before and os.listdir(tmp_path) == ["scores.json"]
+        evaluate.main([str(tmp_path), "--json", str(file)])
+    assert file.read_text() == before and os.listdir(file.parent) == ["scores.json"]

@@ -87,6 +87,8 @@ def test_impossible_requests_are_refused_first(run, tmp_path, capsys):
     ):
         with pytest.raises(UserError, match=text):
             export.main([str(run), out, *flags])
+    with pytest.raises(UserError, match="out is no file or folder, .* a run: swap them"):
+        export.main([out, str(run), "--format", "onnx"])
     with pytest.raises(SystemExit):
         export.main([str(run), out, "--format", "onnx", "--size", "3a"])
     assert "expected a number of pixels, or WIDTHxHEIGHT" in capsys.readouterr().err

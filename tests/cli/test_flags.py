@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
-from cyclegan.inference import model
 
 REFUSED = [
     ("translate", "in out --skip_existing --overwrite", "--skip_existing with --overwrite: expected one of them"),
@@ -23,8 +23,10 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("script, flags, text", REFUSED)
-def test_flags_that_contradict_each_other_are_refused(monkeypatch, script, flags, text):
-    monkeypatch.setattr(model, "load_on_devices", lambda *_: [])
+def test_flags_that_contradict_each_other_are_refused(monkeypatch, tmp_path, script, flags, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    serialization.save("run/config.json", Config.from_settings(dataset="stripes", output_dir="run"), {}, {})
     with pytest.raises(UserError) as error:
         importlib.import_module(f"cyclegan.cli.{script}").main(["run", *flags.split()])
     assert text in str(error.value)

@@ -1,13 +1,13 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 from PIL import Image
 
-from cyclegan.errors import UserError
 from tests.inference.arrays import files, images, write_originals
 from tests.inference.runs import make_run
 
@@ -35,15 +35,6 @@ def translate_py(*arguments):
     )
 
 
-def test_a_folder_is_not_translated_into_a_file(run_folder):
-    from cyclegan.cli import translate
-
-    with pytest.raises(
-        UserError, match=r"^h\.png: the name of an image, but .*run is a folder; expected a folder, such as h$"
-    ):
-        translate.main([str(run_folder), str(run_folder), "h.png"])
-
-
 def test_script_translates_and_reports(run_folder, originals, tmp_path):
     (tmp_path / "in" / "broken.png").write_text("no image")
     frames = [Image.fromarray(images(16, 20, 3, seed=seed)) for seed in range(2)]
@@ -65,17 +56,45 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("run", "flags", "text"),
+    ("arguments", "text"),
     [
-        ("nowhere", "", "nowhere: no such folder; expected the folder of a run"),
-        ("run", "--checkpoint best-x2y", "no such checkpoint; expected one of epoch_0001-1, epoch_0002-2"),
-        ("run", "--size 0x7", "'0x7': expected a number of pixels, or WIDTHxHEIGHT"),
-        ("run", "--batch_size 0", "'0': expected a whole number of at least 1"),
+        ("nowhere in out", "nowhere is no file or folder; expected the folder of a run"),
+        ("in run out", "in is a folder of images, run a run: swap them"),
+        ("a.onnx in run", "a.onnx is an exported network, run a run: swap them"),
+        ("run out in", "out is no file or folder, in a folder of images: swap them"),
+        ("run in run", "run is a run; expected another folder for the translations"),
+        ("in out", "received in (a folder of images) and out (no file or folder), expected RUN INPUT OUTPUT"),
+        ("run in out --size 0x7", "'0x7': expected a number of pixels, or WIDTHxHEIGHT"),
+        ("run in out --size 99999", "--size 99999 x 99999 pixels: expected at most 180 million"),
+        ("run in out --batch_size 0", "'0': expected a whole number of at least 1"),
+        ("run in out --tile 100", "--tile 100: expected at least 512 pixels"),
+        ("run in/a.png in/b.jpg in/h.jpg", "h.jpg: names a file; expected a folder for the translations of 2 images"),
     ],
 )
-def test_mistakes_on_the_command_line_are_named(run_folder, run, flags, text, capsys):
+def test_mistakes_are_named_before_tensorflow_is_loaded(run_folder, originals, tmp_path, arguments, text):
+    (tmp_path / "run").symlink_to(run_folder)
+    (tmp_path / "a.onnx").write_bytes(b"")
+    code = "import sys; sys.modules['tensorflow'] = None; from cyclegan.cli.translate import program; program()"
+    command = [sys.executable, "-c", code, *arguments.split()]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert text in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_several_inputs_keep_their_folders(run_folder, originals, tmp_path, monkeypatch):
     from cyclegan.cli import translate
 
-    with pytest.raises((UserError, SystemExit)) as refused:
-        translate.main([str(run_folder.parent / run), "a", "b", *flags.split()])
-    assert text in f"{refused.value}{capsys.readouterr().err}"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in" / "notes.txt").write_text("no image")
+    for inputs, expected in (
+        (["in/a.png", "in/b.jpg", "in/notes.txt"], ["a.png", "b.jpg"]),
+        (["in/a.png", "in/sub", str(tmp_path / "in" / "sub" / "c.webp")], ["a.png", "sub/c.webp", "sub/deeper/d.bmp"]),
+        (["in/sub/deeper", "in/*.p*g"], ["a.png", "i%20 ü#?.png", "sub/deeper/d.bmp"]),
+    ):
+        assert (
+            translate.main([str(run_folder), *inputs, "--overwrite", "out", "--format", "png", "--batch-size", "2"])
+            == 0
+        )
+        assert files(tmp_path / "out") == sorted(str(pathlib.Path(name).with_suffix(".png")) for name in expected)
+        shutil.rmtree(tmp_path / "out")

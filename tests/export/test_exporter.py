@@ -212,7 +212,7 @@ def test_existing_files_are_replaced_on_request_only(generator, tmp_path, monkey
         ("saved", "tflite", True, "saved is a folder that --format tflite did not make"),
         ("other", "savedmodel", True, "other is a folder that --format savedmodel did not make"),
         ("saved", "hub", True, "saved is a folder that --format hub did not make"),
-        ("new/model", "onnx", True, r"new/model: the folder .*new does not exist; make it first"),
+        ("file/model", "onnx", True, "file: Not a directory; expected a folder that can be written to"),
     ):
         with pytest.raises(UserError, match=text):
             check(tmp_path / name, form, overwrite)

@@ -22,7 +22,7 @@ VARIABLE = [0, 40, 95, 120, 180, 200, 240, 300, 310, 400]
 @pytest.fixture
 def copying(model, monkeypatch):
     """Return a model whose translations are copies of the originals."""
-    monkeypatch.setattr(Model, "translate", lambda self, direction, batch: batch)
+    monkeypatch.setattr(Model, "translate", lambda self, direction, batch, progress: batch)
     return model
 
 
@@ -69,7 +69,7 @@ def test_frames_become_those_of_the_generator(model, tmp_path):
 def test_gray_turned_and_odd_films(tmp_path, strategies, monkeypatch):
     make_run(tmp_path / "run", strategies[1], channels_x=1, channels_y=1)
     model = Model(tmp_path / "run")
-    monkeypatch.setattr(Model, "translate", lambda self, direction, batch: batch)
+    monkeypatch.setattr(Model, "translate", lambda self, direction, batch, progress: batch)
     write_film(tmp_path / "a.mp4", draw=lambda number: quarters(number, 32, 48), sound=False)
     turn(tmp_path / "a.mp4")
     translate(model, tmp_path / "a.mp4", tmp_path / "b.mp4", size=(31, 47))
@@ -92,6 +92,18 @@ def test_films_of_a_folder_stay_films_beside_images(model, tmp_path):
     assert files(tmp_path / "film") == ["c.mp4"]
 
 
+def test_a_mask_holds_for_all_frames(model, tmp_path):
+    write_film(tmp_path / "in" / "a.mkv", 3, lambda number: np.full((32, 48, 3), 200, np.uint8))
+    mask = np.zeros((32, 48, 1), np.uint8)
+    mask[:, 24:] = 1
+    formats.write(tmp_path / "masks" / "a.png", DecodedImage(mask))
+    assert translate([model], tmp_path / "in", tmp_path / "out", masks=tmp_path / "masks").done == 1
+    _, before, _ = read_film(tmp_path / "in" / "a.mkv")
+    _, after, _ = read_film(tmp_path / "out" / "a.mkv")
+    change = np.abs(after.astype(float) - before).mean(axis=(1, 3, 0))
+    assert len(after) == 3 and change[:20].max() < 2 and change[28:].min() > 5
+
+
 def test_one_film_fails_alone_with_its_name(model, tmp_path):
     write_film(tmp_path / "in" / "good.mp4")
     content = (tmp_path / "in" / "good.mp4").read_bytes()
@@ -101,7 +113,7 @@ def test_one_film_fails_alone_with_its_name(model, tmp_path):
     assert report.done == 1 and files(tmp_path / "out") == ["good.mp4"]
     assert [text.rpartition("/")[2] for text in report.failed] == [
         "cut.mp4 (a damaged FILM file: its header cannot be decoded)",
-        "empty.mkv (not a film)",
+        "empty.mkv (an empty file)",
     ]
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import threading
 import time
 
 import numpy as np
@@ -13,7 +14,7 @@ from PIL import Image
 
 import cyclegan
 from cyclegan.errors import UserError
-from cyclegan.images import formats, geometry, reader, tiff_format
+from cyclegan.images import formats, geometry, image, reader, tiff_format
 from cyclegan.images.image import DecodedImage, Metadata
 from cyclegan.inference import file_translator, translate_files
 from cyclegan.inference.model import Model
@@ -36,10 +37,10 @@ def calls(model, monkeypatch):
 
     found, original = Calls(), Model.translate
 
-    def translate(self, direction, batch):
+    def translate(self, direction, batch, progress):
         found.append(len(batch))
         found.check(batch)
-        return original(self, direction, batch)
+        return original(self, direction, batch, progress)
 
     monkeypatch.setattr(Model, "translate", translate)
     return found
@@ -196,7 +197,7 @@ def test_patterns_match_as_in_a_shell(model, originals, tmp_path, monkeypatch):
 def test_a_pattern_that_leads_out_is_refused():
     for pattern in ("photos/*/../../secret/*.png", "**/../b.png"):
         with pytest.raises(UserError, match=r"\.\. after a wildcard; expected a pattern that stays in its folder"):
-            translate_files.plan_tasks(pattern, "out", None)
+            translate_files.plan_tasks([pattern], "out", None)
 
 
 def test_existing_files_are_replaced_or_skipped_on_request_only(model, originals, tmp_path):
@@ -249,7 +250,7 @@ def test_four_channels_are_colors_and_opacity(tmp_path, strategies, monkeypatch,
     pixels = images(4, 5, 4).repeat(4, axis=0).repeat(4, axis=1)
     pixels[..., 3] |= 128
     formats.write(tmp_path / "in.png", DecodedImage(pixels))
-    monkeypatch.setattr(Model, "translate", lambda self, direction, batch: batch)
+    monkeypatch.setattr(Model, "translate", lambda self, direction, batch, *_: batch)
     assert cyclegan.translate(tmp_path / "run", tmp_path / "in.png", tmp_path / name).done == 1
     with Image.open(tmp_path / name) as image:  # as other programs see it
         assert image.mode == "RGBA" and np.abs(np.asarray(image).astype(int) - pixels)[..., 3].max() == 0
@@ -269,10 +270,13 @@ def test_impossible_requests_are_refused(model, tmp_path):
         ("empty", "out", {}, r"no images; expected at least one of \.png"),
         ("in", "out", {"batch_size": 0}, "expected x2y or y2x, and at least 1 image"),
         ("in", "out", {"size": 64}, r"size 64: expected \(width, height\) in pixels"),
-        ("in", "out", {"format": "jxl"}, "--format jxl: expected one of png, jpeg"),
+        ("in", "out", {"format": "jpgg"}, "--format jpgg: expected an ending such as jpg, or one of png, jpeg"),
         ("in/a.png", "a.jpgg", {}, r"a\.jpgg: expected a folder, or a file that ends in one of \.png \.jpg"),
         ("in/a.png", "b.png", {"format": "tiff"}, r"--format tiff expects a name that ends in \.tif or \.tiff"),
-        ("in", "file", {}, "file: a file; expected a folder for the translations of 2 images"),
+        ("in", "file", {}, "file: names a file; expected a folder for the translations of 2 images"),
+        ("in", "h.png", {}, r"h\.png: names a file; expected a folder"),
+        ("in", "file/out", {}, "file: Not a directory; expected a folder that can be written to"),
+        ("in", "out", {"size": (99999, 99999)}, "--size 99999 x 99999 pixels: expected at most 180 million"),
         ("in", "out", {"format": "png"}, r"a\.png and a\.tif would both be written to .*a\.png: expected different"),
     ):
         with pytest.raises(UserError, match=text):
@@ -359,6 +363,61 @@ def test_ctrl_c(model, tmp_path, monkeypatch, calls):
     assert 0 < len(files(tmp_path / "out")) < 20
 
 
+def test_a_large_image_shows_its_tiles_and_ends_at_the_next_one_after_ctrl_c(run_folder, tmp_path, monkeypatch):
+    formats.write(tmp_path / "a.png", DecodedImage(images(520, 1500, 3)))
+    model, texts, started = Model(run_folder, tile=512), [], threading.Event()
+
+    class Bar(tqdm.tqdm):
+        def set_postfix_str(self, text):
+            texts.append(text)
+            started.set()
+
+    def interrupt(pool, function, batches):
+        for _, batch in batches:
+            pool.submit(function, batch)
+        started.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(file_translator.terminal, "progress_bar", lambda *_, **settings: Bar(disable=True, **settings))
+    assert translate(model, tmp_path / "a.png", tmp_path / "b.png").done == 1
+    assert texts[0] == "a.png: pass 1, tile 1 of 8" and texts[-1] == "a.png: last pass, tile 8 of 8"
+    count = len(texts)
+    texts.clear()
+    started.clear()
+    monkeypatch.setattr(file_translator, "_in_order", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        translate(model, tmp_path / "a.png", tmp_path / "out" / "c.png")
+    assert 0 < len(texts) < count / 2 and files(tmp_path / "out") == []
+
+
+def test_images_that_take_too_much_memory_are_refused(model, tmp_path, monkeypatch):
+    write_same_size(tmp_path / "in", 2)
+    hint = "larger images can be translated from TIFF to TIFF files without --size, --masks and --html"
+    for module, name, value, text in (
+        (
+            file_translator.loading,
+            "free_bytes",
+            lambda: 20_000,
+            "its translation takes about 0.0 GB of memory, but 0.0 GB",
+        ),
+        (image, "MAX_IMAGE_PIXELS", 300, "20 x 16 pixels: expected at most 0 million"),
+    ):
+        with monkeypatch.context() as context:
+            context.setattr(module, name, value)
+            report = translate(model, tmp_path / "in", tmp_path / "out")
+        assert report.done == 0 and len(report.failed) == 2
+        assert text in report.failed[0] and hint in report.failed[0]
+
+
+def test_errors_name_no_temporary_file(model, originals, tmp_path, monkeypatch):
+    def full(path, *_):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setitem(formats.FORMATS, "png", formats.FORMATS["png"]._replace(write=full))
+    report = translate(model, tmp_path / "in" / "a.png", tmp_path / "out" / "a.png")
+    assert report.failed == [f"{tmp_path}/in/a.png ({tmp_path}/out/a.png: No space left on device)"]
+
+
 def test_page(model, originals, tmp_path):
     formats.write(tmp_path / "in" / "large.tif", DecodedImage(images(600, 90, 3, dtype=np.uint16)))
     report = translate([model], tmp_path / "in", tmp_path / "out", html=True)
@@ -425,7 +484,7 @@ def write_mask(path, height, width):
 @pytest.mark.parametrize("html, folder", [(False, ""), (True, "in")])
 def test_outside_of_the_masks_the_output_is_the_input(run_folder, tmp_path, html, folder):
     """Translate 8 and 16 bits, with opacity, and in tiles."""
-    model, opacity = Model(run_folder, tile=512), images(20, 24, 1, seed=1) // 128 * 255
+    model, opacity = Model(run_folder, tile=512), images(20, 24, 1, seed=1)
     originals = {
         "a.png": (images(20, 24, 3), opacity),
         "sub/b.png": (images(20, 24, 3, dtype=np.uint16), None),
@@ -442,6 +501,9 @@ def test_outside_of_the_masks_the_output_is_the_input(run_folder, tmp_path, html
         before, after = (reader.decode_values(tmp_path / each / name) for each in ("in", "out"))
         assert after.pixels.dtype == before.pixels.dtype and (before.pixels != after.pixels)[mask].any()
         np.testing.assert_array_equal(after.pixels[~mask], before.pixels[~mask])
+    outside = ~masks["a.png"]  # with the colors of the file, not blended with white
+    bands = np.concatenate([originals["a.png"][0], opacity], axis=2)
+    np.testing.assert_array_equal(reader.decode_values(tmp_path / "out/a.png", 4).pixels[outside], bands[outside])
     np.testing.assert_array_equal(reader.decode_values(tmp_path / "out/a.png").opacity, opacity)
     whole = model.x2y(originals["large.png"][0])
     np.testing.assert_array_equal(
@@ -472,6 +534,11 @@ def test_an_image_without_a_mask_that_fits_fails_alone(model, models, tmp_path):
     ]
     with pytest.raises(UserError, match="no mask has the name of an image, for example .*in/03.png"):
         translate(model, tmp_path / "in/03.png", tmp_path / "other", masks=tmp_path / "masks")
+    formats.write(tmp_path / "in/00.jpg", DecodedImage(images(16, 20, 3)))
+    with pytest.raises(
+        UserError, match="00.png is the mask of in/00.jpg and in/00.png; .* rename an image and its mask"
+    ):
+        translate(model, tmp_path / "in", tmp_path / "other", masks=tmp_path / "masks")
     with pytest.raises(UserError, match="--masks .*: no such folder"):
         translate(model, tmp_path / "in", tmp_path / "other", masks=tmp_path / "masks/00.png")
     with pytest.raises(UserError, match="--masks: expected a run whose domains have the same number of channels"):

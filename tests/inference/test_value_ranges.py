@@ -13,8 +13,8 @@ from PIL import Image
 from cyclegan.config import Config
 from cyclegan.errors import UserError
 from cyclegan.images import reader
+from cyclegan.inference.conversions import TILE
 from cyclegan.inference.model import Model
-from cyclegan.inference.tiles import TILE
 from cyclegan.inference.translate_files import translate
 from tests.images.dicom_samples import dicom, twelve_bits
 from tests.images.samples import deep_png
