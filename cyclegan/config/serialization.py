@@ -41,13 +41,7 @@ def save(
     data: dict[str, Any],
     imported: bool = False,
 ) -> None:
-    """Write a config.json, completely or not at all; see `SavedConfig` for the arguments.
-
-    Paths of the data become absolute, so that programs find them from any folder.
-    """
-    names = ("data_dir",) if config.data.is_embedded or config.data.is_tfds else ("dataset", "data_dir")
-    paths = {name: getattr(config.data, name) for name in names}
-    config = config.replace(**{name: os.path.abspath(os.path.expanduser(path)) for name, path in paths.items() if path})
+    """Write a config.json, completely or not at all; see `SavedConfig` for the arguments."""
     saved = SavedConfig(config, stack, data, imported or not data)
     content = {
         "format": FORMAT,
@@ -56,6 +50,13 @@ def save(
         "config": dataclasses.asdict(config),
     }
     whole_file.write(path, json.dumps(content, indent=2) + "\n")
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """Return a config whose data is found from any folder."""
+    names = ("data_dir",) if config.data.is_embedded or config.data.is_tfds else ("dataset", "data_dir")
+    paths = {name: getattr(config.data, name) for name in names}
+    return config.replace(**{name: os.path.abspath(os.path.expanduser(path)) for name, path in paths.items() if path})
 
 
 def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:

@@ -241,7 +241,8 @@ class RunDirectory:
         with self.writing():
             if self.config.run.clear_output_dir:
                 self._clear()
-            serialization.save(self.path / "config.json", self.config, self._stack, dict(fingerprint), self._imported)
+            config = serialization.with_absolute_paths(self.config)
+            serialization.save(self.path / "config.json", config, self._stack, dict(fingerprint), self._imported)
 
     def _clear(self) -> None:
         """Remove what a run has written; other files and their folders stay."""

@@ -1,9 +1,11 @@
 """Import of PyTorch's files as a run, which training continues."""
 
 import logging
+from unittest import mock
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 import cyclegan
@@ -188,15 +190,15 @@ def test_a_run_is_replaced_on_request_only(write, tmp_path):
     assert restored(tmp_path / "run")[1].networks.filters == 4
 
 
-def test_a_failed_checkpoint_leaves_no_run(write, tmp_path):
+def test_a_failed_checkpoint_leaves_no_run(write, tmp_path, monkeypatch):
     run = tmp_path / "run"
-    run.mkdir()
-    (run / "checkpoints").write_text("in the way")
     command = [write("A.pth", resnet_state()), "--output_dir", str(run), "--image_size", "32"]
-    with pytest.raises(UserError, match="epoch_0000 could not be written"):
-        import_torch.main(command)
+    with monkeypatch.context() as full:
+        error = tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+        full.setattr(tf.train.Checkpoint, "write", mock.Mock(side_effect=error))
+        with pytest.raises(UserError, match="epoch_0000 could not be written"):
+            import_torch.main(command)
     assert not (run / "config.json").exists()
-    (run / "checkpoints").unlink()
     assert restored(import_torch.main(command))[1].networks.filters == 2
 
 

@@ -82,11 +82,12 @@ def test_the_health_and_another_format(port, model):
         ("", b"", 400, "is an empty file"),
         ("", image()[:-200], 400, "image.png (a damaged PNG file: truncated)"),
         ("?direction=up", image(), 400, "has no generator up; expected --direction x2y or y2x"),
-        ("?format=exe", image(), 400, "--format exe: expected one of png"),
+        ("?format=exe", image(), 400, "--format exe: expected an ending such as jpg"),
         ("?format=dicom", image(), 400, "expected a DICOM file as original"),
         ("", image(size=(200, 101)), 413, "200 x 101 pixels; expected at most 0.02 million"),
         ("", bytes(100_001), 413, "more than 0.1 MB"),
     ],
+    ids=range(8),
 )
 def test_what_can_not_be_translated_is_explained(port, query, content, status, text):
     answer = request(port, f"/translate{query}", content)
