@@ -14,7 +14,7 @@ from cyclegan.errors import first_line
 logger = logging.getLogger(__name__)
 
 PREFIX = "speed/"  # of the names of the metrics
-FAST_FLOPS = 8.83e10  # of a training step of --preset fast with one pair of color images, see `GAN.flops`
+FAST_FLOPS = 8.83e10  # of a training step of --preset fast with one pair of color images, see `Objective.flops`
 
 
 def duration(seconds: float) -> str:

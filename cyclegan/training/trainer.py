@@ -214,8 +214,9 @@ class Trainer:
         seconds = seconds_per_step * (steps + VALIDATION * epochs * test.steps_per_epoch)
         text = f"{counted(epochs, 'epoch')} of {train.steps_per_epoch} steps ({2 * train.epoch_size} images)"
         text += f": about {duration(seconds)} on {'this CPU' if is_on_cpu else 'these devices'}"
-        if is_on_cpu and self._config.objective.objective == "cyclegan" and not self._config.data.is_embedded:
-            share = FAST_FLOPS * train.global_batch_size / self.splits[0].throughput.flops
+        flops, config = self.splits[0].throughput.flops, self._config
+        if is_on_cpu and flops and config.objective.objective == "cyclegan" and not config.data.is_embedded:
+            share = FAST_FLOPS * train.global_batch_size / flops
             if (fast := seconds * share * PRESETS["fast"]["epochs"] / epochs) < seconds / 3:
                 text += f" (a new run with --preset fast: {duration(fast)}, by its count of operations)"
         return seconds, text
