@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -239,7 +240,19 @@ def write_copy(
     dataset.ImageType = ["DERIVED", "SECONDARY", *list(dataset.get("ImageType") or ())[2:]]
     dataset.DerivationDescription, dataset.SourceImageSequence = description[:DESCRIPTION_LENGTH], [source]
     _set_pixels(dataset, levels, value_range or FULL_RANGE, fractional)
-    dataset.save_as(path)
+    _save(dataset, path)
+
+
+def _save(dataset: Any, path: str | os.PathLike[str]) -> None:
+    """Write a dataset; raise `ImageError` with the tag that cannot be written."""
+    for _ in dataset.iterall():  # decodes the tags, some of which could not be written otherwise
+        pass
+    try:
+        dataset.save_as(path)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        tag = re.search(r"\(\w{4}, ?\w{4}\)", f"{error}")
+        what = f"the tag {tag[0]}" if tag else "a tag"
+        raise ImageError(f"DICOM, {what} cannot be written: expected --format tiff or png") from error
 
 
 def _set_pixels(dataset: Any, levels: np.ndarray, value_range: ValueRange, fractional: bool) -> None:

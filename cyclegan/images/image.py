@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import itertools
 import math
 import operator
@@ -48,7 +49,7 @@ def explain(name: str, part: str) -> Iterator[None]:
     except (ImageError, UserError, MemoryError):
         raise
     except Exception as error:  # the libraries raise almost anything for a damaged file
-        if isinstance(error, OSError) and error.errno:  # of the disk
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # of the disk
             raise
         text = str(error).lower()
         if any(word in text for word in UNKNOWN):
@@ -139,7 +140,13 @@ class ImageReader:
         return 1
 
     def along(self, axis: int | None) -> ImageReader:
-        """Return the reader of the first slice along an axis, 0 to 2; of a file that is no volume, this reader."""
+        """Return the reader of the first slice along an axis, 0 to 2; of a file of one image, this reader.
+
+        Raise `ImageError` for another axis than 0 if the images of the file are its pages or frames.
+        """
+        if axis and self.count(1) > 1:
+            kind = self.header.format.upper()
+            raise ImageError(f"a {kind} file of several images, which has no --slice_axis {axis}: expected 0, or none")
         return self
 
     def at(self, index: int) -> ImageReader:

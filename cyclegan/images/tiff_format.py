@@ -174,6 +174,8 @@ class TiffReader(ImageReader):
         pixels = np.concatenate([self._decode(page, rows) for page in pages], axis=2)
         if self._is_other:
             pixels = pixels.astype(np.float32 if pixels.dtype.itemsize <= 2 else np.float64)
+        if channels in (1, 3) and self._page.photometric == PHOTOMETRIC.RGB:  # without other bands
+            pixels = pixels[..., [0, 1, 2, -1] if self._has_opacity else slice(3)]
         if channels in (1, 3) and (mode := self._pillow_mode(pixels)):
             bands = len(mode) - (mode == "YCbCr") * 2
             if not self._has_opacity:
@@ -184,8 +186,6 @@ class TiffReader(ImageReader):
             image = convert_array(pixels, channels, mode, self._profile, self._orientation)
             metadata = self._metadata()._replace(profile=image.metadata.profile)
             return dataclasses.replace(image, metadata=metadata)
-        if channels in (1, 3) and self._page.photometric == PHOTOMETRIC.RGB:  # without other bands
-            pixels = pixels[..., [0, 1, 2, -1] if self._has_opacity else slice(3)]
         converted = convert_bands(
             *(upright(pixels, self._orientation), channels, self._has_opacity, self._premultiplied),
             highest=self.header.highest,
