@@ -24,7 +24,7 @@ TRAINING = ("trainA", "trainB")
 DICOMDIR = "DICOMDIR"  # the table of contents of a medium
 MAX_EXTENSIONS = 5  # of other files, named in a remark
 Name = Union[str, Slice]  # of an image: the path of a file, or one of its images
-HELD_OUT = 0.05  # fraction of the training images that is used for validation if there is no test folder
+HELD_OUT = 20  # one in so many training images is used for validation if there is no test folder
 
 
 def find_images(folder: str | os.PathLike[str], others: list[str] | None = None) -> list[str]:
@@ -185,8 +185,8 @@ def hold_out(images: Sequence[Name], split: str) -> tuple[list[Name], list[Name]
 
 
 def number_held_out(count: int) -> int:
-    """Return how many of some images or files are held out: 5 %, at least 1, and at least 8 of 80 or more."""
-    return max(8 if count >= 80 else 1, round(HELD_OUT * count))
+    """Return how many of some images or files are held out: 5 % or more; at least one in five, up to 8; at least 1."""
+    return max(min(8, count // 5), -(-count // HELD_OUT))
 
 
 def _hash(path: str) -> bytes:

@@ -111,9 +111,9 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     narrow = "; ".join(find_narrow(data, paths, facts))
     unreadable, *others = _find(data, multiple, names, splits, measures, reasons)
     domains, refused = None, ""
-    if not reasons:
+    if len({*splits[measures["readable"]]}) == len(SPLITS):
         try:
-            domains = load_domains(data, multiple, bars=bars)
+            domains = load_domains(data, multiple, bars=bars, leave_out={names[index] for index in reasons})
             notes += _describe_masks(domains)
         except UserError as error:
             refused = printable(error)
