@@ -14,8 +14,6 @@ import pytest
 
 from cyclegan.methods.objective import CHANGES, ERRORS
 from cyclegan.run.metrics_log import describe
-from cyclegan.run.run_directory import find_checkpoints
-from tests.run.saves import read_train_state
 from tests.system.runs import TINY, lines, run
 from tests.training.helpers import LOSSES
 
@@ -75,12 +73,12 @@ def test_tensorboard_shows_a_resumed_run(photos, tmp_path, monkeypatch):
         "epoch_001", "epoch_001.png", "epoch_002", "epoch_002.png", "inputs"
     ]  # fmt: skip
     assert sorted(path.name.rpartition("-")[0] for path in (folder / "checkpoints").iterdir()) == [
-        "best-x2y", "best-y2x", "epoch_0000", "epoch_0001", "epoch_0002"
-    ]  # fmt: skip
+        "epoch_0000",
+        "epoch_0001",
+        "epoch_0002",
+    ]  # fmt: skip  no best ones by scores of two images
     for direction in ("x2y", "y2x"):
-        found = [line["score/" + direction + "/KID"] for line in lines(folder) if line["split"] == "test"]
-        best = read_train_state(find_checkpoints(folder / "checkpoints", f"best-{direction}")[0])
-        assert len(found) == 2 and best.epoch == 1 + found.index(min(found))
+        assert sum("score/" + direction + "/KID" in line for line in lines(folder)) == 2
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert "testA/0.gif" in page and [page.count(f'"epoch":{epoch}}}') for epoch in (1, 2)] == [4, 4]
     assert [(line["split"], line["epoch"], line["step"]) for line in lines(folder)] == [
@@ -110,7 +108,7 @@ def check_board(board, logged):
     trained = {*speed, "speed/TFLOP_per_second", "speed/share_of_peak"}
     names = {*LOSSES, "learning_rate", "epoch_seconds", *every_pass, *trained}
     assert set(tags["train"]) == {"/".join(describe(name)) for name in names}
-    scores = {f"score/{direction}/{name}" for direction in ("x2y", "y2x") for name in ("FID", "KID", "KID_std")}
+    scores = {f"score/{direction}/{name}" for direction in ("x2y", "y2x") for name in ("FID", "KID")}
     names = {*LOSSES, *ERRORS, *CHANGES, *scores, *every_pass}  # one call in each start: no speed
     assert set(tags["test"]) == {"/".join(describe(name)) for name in names}
     assert set(tags["steps"]) == {f"steps/{describe(key)[1]}" for key in (*LOSSES, "learning_rate", *trained)}
