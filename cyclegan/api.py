@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import logging
 import math
 import os
@@ -10,8 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cyclegan import terminal
+from cyclegan.cli import check_run
 from cyclegan.cli import export as export_command
 from cyclegan.cli import train as train_command
+from cyclegan.config import command_line
+from cyclegan.config.config import all_settings
+from cyclegan.errors import UserError
 from cyclegan.evaluation.score_run import ScoreOptions, score_run
 from cyclegan.inference.model import Model
 from cyclegan.run import metrics_log
@@ -20,10 +25,32 @@ if TYPE_CHECKING:
     from cyclegan.training.callbacks import Epoch
 
 SHOWN = ("test/error/", "test/score/")  # beginnings of the metrics that `repr` shows
+SHOWN_EPOCHS = 5  # of a history
+
+
+class History(dict[str, list[float]]):
+    """A table of metrics, a column by name; shown are the last `SHOWN_EPOCHS` epochs, with a line for each metric."""
+
+    def _lines(self) -> list[list[str]]:
+        return [[name, *(f"{value:.4g}" for value in column[-SHOWN_EPOCHS:])] for name, column in self.items()]
+
+    def __repr__(self) -> str:
+        width = max(map(len, self), default=0)
+        lines = (f"{name:{width}}" + "".join(f"{cell:>12}" for cell in cells) for name, *cells in self._lines())
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in self._lines())
+        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
 class Run(Model):
     """A trained run. Next to `Model`, which translates, it has scores, exports and the history of the training."""
+
+    def __init__(self, run: str | os.PathLike[str], checkpoint: str | None = None, **options: Any) -> None:
+        """Load a run; see `Model` for the arguments."""
+        check_run(run)
+        super().__init__(run, checkpoint, **options)
 
     def evaluate(self, **options: Any) -> dict[str, dict[str, float]]:
         """Score the generators on the held-out images, as `cyclegan-evaluate` does.
@@ -63,7 +90,7 @@ class Run(Model):
             return export_command.export_run(self.path, out, checkpoint=self.checkpoint.name, **_plain(options))
 
     @property
-    def history(self) -> dict[str, list[float]]:
+    def history(self) -> History:
         """The metrics of each epoch, a column by name: "epoch", "step", "train/loss_G/total", "test/score/x2y/FID", ...
 
         NaN stands for metrics that an epoch does not have. runs/README.md explains them. For a table:
@@ -71,7 +98,7 @@ class Run(Model):
         """
         rows = metrics_log.epochs(self.path / "metrics.jsonl")
         names = dict.fromkeys(name for row in rows for name in row)
-        return {name: [row.get(name, math.nan) for row in rows] for name in names}
+        return History({name: [row.get(name, math.nan) for row in rows] for name in names})
 
     def __repr__(self) -> str:
         config, state = self.config, self.train_state
@@ -91,25 +118,34 @@ class Run(Model):
 load = Run  # `cyclegan.load`
 
 
-def train(*, callbacks: Sequence[Any] = (), **settings: Any) -> Run:
+def train(dataset: str | os.PathLike[str] | None = None, *, callbacks: Sequence[Any] = (), **settings: Any) -> Run:
     """Train a run, or resume the one in `output_dir`, as `cyclegan-train` does.
 
     Ctrl-C, or the stop button of a notebook, saves a checkpoint; the same call resumes.
 
     Args:
+        dataset: Folder or name of the images, as --dataset takes it.
         callbacks: Objects whose method `on_epoch_end(epoch, logs)` is called after each epoch, counted from 0 as in
             Keras, with the metrics of the epoch by their names in `Run.history`. An error in a callback ends the
             training.
-        settings: Flags of training by name, such as `dataset="my_images"`, `epochs=100` or `no_flip=True`.
+        settings: Flags of training by name, such as `epochs=100` or `no_flip=True`.
 
     Returns:
         The run with its newest checkpoint.
 
     Raises:
-        UserError: A value cannot work, or training failed or was stopped. A run that had begun keeps its checkpoints.
-        TypeError: There is no such setting.
+        UserError: There is no such setting, a value cannot work, or training failed or was stopped. A run that had
+            begun keeps its checkpoints.
     """
-    config, weights = train_command.configure([], **_plain(settings))
+    flags = {f"--{name}" for name in (*all_settings(), "config")}
+    unknown = [command_line.explain(f"--{name}", flags) for name in settings if f"--{name}" not in flags]
+    try:
+        if unknown:
+            raise UserError(f"unknown settings: {', '.join(unknown)}")
+        given = settings if dataset is None else {**settings, "dataset": dataset}
+        config, weights = train_command.configure([], **_plain(given))
+    except UserError as error:
+        raise UserError(str(error).replace("--", "")) from None
     with _messages():
         train_command.train(config, weights, [_KerasCallbacks(callbacks)])
     return Run(config.run.output_dir)

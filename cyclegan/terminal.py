@@ -29,7 +29,11 @@ LOG_SECONDS = 10.0  # between lines about a phase: a program that is silent for 
 FILE_SECONDS = 30.0  # the same in a file or a pipe, also between lines of a progress bar
 ALL_WORKERS_KNOW = "cyclegan.training"  # loggers below it report the same on every worker
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-FILES = {"train": "python train.py", "inspect": "python scripts/inspect_data.py"}  # programs of a clone, see `command`
+FILES = {
+    "train": "python train.py",
+    "translate": "python translate.py",
+    "inspect": "python scripts/inspect_data.py",
+}  # programs of a clone, see `command`
 
 logger = logging.getLogger(__name__)
 _is_command = False  # whether this process is a command of this package, see `run`

@@ -47,6 +47,25 @@ def test_callbacks_get_the_metrics_of_the_history(trained):
     scores = history["test/score/x2y/FID"]
     assert math.isnan(scores[0]) and scores[1] == calls[1][1]["test/score/x2y/FID"]
 
+    rows = [line.split() for line in repr(history).splitlines()]
+    assert rows[0] == ["epoch", "1", "2"] and "<td>epoch</td><td>1</td><td>2</td>" in history._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "settings, text",
+    [
+        ({"epoch": 2}, r"unknown settings: epoch \(do you mean epochs\?\)$"),
+        ({"dataroot": "x"}, r"unknown settings: dataroot \(here: dataset\)$"),
+        ({"epochs": "x"}, "^epochs x: expected"),
+    ],
+)
+def test_mistakes_are_explained_without_flags(tmp_path, settings, text):
+    with pytest.raises(cyclegan.UserError, match=text):
+        cyclegan.train("stripes", output_dir=tmp_path / "run", **settings)
+    Image.new("L", (8, 8)).save(tmp_path / "photo.png")
+    with pytest.raises(cyclegan.UserError, match="is a folder of images; expected the folder of a run"):
+        cyclegan.load(tmp_path)
+
 
 def test_a_run_says_what_it_is(trained):
     run, _ = trained

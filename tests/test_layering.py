@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "export": {"errors", "whole_file", "terminal", "config", "networks", "run", "inference"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
-MAY_IMPORT["api"] = {"terminal", "cli", "evaluation", "inference", "run", "training"}
+MAY_IMPORT["api"] = {"errors", "terminal", "config", "cli", "evaluation", "inference", "run", "training"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from cyclegan import terminal, whole_file
 from cyclegan.cli import check_run
+from cyclegan.config import serialization
 from cyclegan.config.command_line import ArgumentParser
 from cyclegan.errors import UserError, printable
 from cyclegan.run import metrics_log
@@ -42,6 +43,7 @@ class Run:
         name: Name of its folder.
         settings: Texts of its settings by name.
         curves: Its metrics by split, name and epoch, in order.
+        few: Why no epoch is the best, if the held-out images are too few.
         changes: (last epoch before the change, settings such as "lr 0.1 -> 0.2") of resumed runs.
     """
 
@@ -49,6 +51,7 @@ class Run:
     settings: dict[str, str]
     curves: metrics_log.Curves
     changes: list[tuple[int, list[str]]]
+    few: str | None = None
 
     def curve(self, name: str) -> dict[int, float]:
         """Return a metric by epoch: of the held-out images if it is a loss, otherwise of training, if these have it."""
@@ -72,15 +75,16 @@ def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
 
 
 def _read(name: str, path: pathlib.Path) -> Run:
-    settings, lines = _settings(path / "config.json"), metrics_log.read(path / "metrics.jsonl")
+    saved, lines = _read_config(path / "config.json"), metrics_log.read(path / "metrics.jsonl")
     changes = [(line["epoch"] - 1, line["changes"]) for line in lines if line.get("event") == metrics_log.CHANGED]
-    return Run(name, settings, metrics_log.curves(lines), changes)
+    few = serialization.few_held_out(saved.get("data", {}))
+    return Run(name, dict(_flatten(saved)), metrics_log.curves(lines), changes, few)
 
 
-def _settings(path: pathlib.Path) -> dict[str, str]:
+def _read_config(path: pathlib.Path) -> dict[str, Any]:
     try:
-        return dict(_flatten(json.loads(path.read_bytes())))
-    except (OSError, ValueError, AttributeError) as error:
+        return dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} can't be read ({error}); expected the config.json of a run") from error
 
 
@@ -103,7 +107,7 @@ def table(runs: Sequence[Run]) -> list[str]:
     rows.append(
         ["epochs done", *(str(max((max(run.curve(name)) for name in _metrics([run])), default=0)) for run in runs)]
     )
-    rows += [[name, *(_cell(name, run.curve(name)) for run in runs)] for name in _metrics(runs)]
+    rows += [[name, *(_cell(name, run.curve(name), not run.few) for run in runs)] for name in _metrics(runs)]
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
@@ -116,6 +120,7 @@ def _metrics(runs: Sequence[Run]) -> list[str]:
 def notes(runs: Sequence[Run]) -> list[str]:
     """Return lines about settings that changed within a run, and about losses that can't be compared."""
     lines = [f"{run.name}: {', '.join(texts)} after epoch {epoch}" for run in runs for epoch, texts in run.changes]
+    lines += [f"{run.name}: {run.few}" for run in runs if run.few]
     differing = [name for name in runs[0].settings if len({run.settings.get(name) for run in runs}) > 1]
     changed = [text.split(" ")[0] for run in runs for _, texts in run.changes for text in texts]
     if weights := sorted({name for name in (*differing, *changed) if WEIGHTS.match(name)}):
@@ -123,12 +128,12 @@ def notes(runs: Sequence[Run]) -> list[str]:
     return [printable(line) for line in lines]
 
 
-def _cell(name: str, curve: Mapping[int, float]) -> str:
+def _cell(name: str, curve: Mapping[int, float], has_best: bool) -> str:
     """Return the last value of a metric, and the best one if it is an error or a score."""
     if not curve:
         return ABSENT
     text = f"{[*curve.values()][-1]:.4g}"
-    if name.startswith(("error/", "score/")):
+    if has_best and name.startswith(("error/", "score/")):
         epoch = (max if name.endswith(("PSNR", "SSIM")) else min)(curve, key=curve.__getitem__)
         text += f" (best {curve[epoch]:.4g} in {epoch})"
     return text

@@ -101,6 +101,10 @@ def make_app(models: "list[Model]", max_bytes: int, max_pixels: int, at_once: in
     @app.post("/translate")
     async def translate(request: Request, direction: str = "x2y", format: Optional[str] = None) -> Response:
         try:
+            if request.headers.get("content-type", "").startswith("multipart/"):
+                raise UserError(
+                    "the content of the request is a form; expected an image file: curl --data-binary @FILE"
+                )
             if slots.locked():
                 raise Refused(f"{at_once} requests are being answered; try again later", 503)
             async with slots:

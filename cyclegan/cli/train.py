@@ -8,6 +8,7 @@ import functools
 import logging
 import os
 import pathlib
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -40,7 +41,11 @@ def train(
     """Train with the result of `configure`, and with callbacks beside those of every run; see `main`."""
     terminal.configure_logging(config.run.verbose)
     check_packages(config.run)
-    from cyclegan.run.run_directory import describe_last
+    from cyclegan.data.sources import check_dataset
+    from cyclegan.run.run_directory import check_output_dir, describe_last
+
+    check_dataset(config.data)
+    check_output_dir(config)
 
     last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir).expanduser())
     # Not earlier: --help and wrong flags need not wait for TensorFlow.
@@ -61,7 +66,13 @@ def train(
         copies = {name: network.copy_to for name, network in weights.items()}
         trainer = make_trainer(config, workers, run, data, copies)
         trainer.callbacks += callbacks
-        return trainer.fit()
+        metrics = trainer.fit()
+        if workers.is_chief:
+            logger.info(f"Curves, samples and settings: {run.path / 'index.html'}")
+            logger.info(
+                f"To translate images: {terminal.command('translate')} {shlex.quote(f'{run.path}')} INPUT OUTPUT"
+            )
+        return metrics
 
 
 def configure(argv: Sequence[str] | None, **settings: Any) -> tuple[Config, Mapping[str, TorchNetwork]]:

@@ -8,7 +8,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn, Optional
 
 import cyclegan
@@ -96,15 +96,20 @@ class ArgumentParser(argparse.ArgumentParser):
         flag, flags = text.split("=")[0].strip(), self._option_string_actions
         if not flag.startswith("-"):
             return f"{text} (do you mean --dataset {text}?)" if "--dataset" in flags else text
-        if meant := REFERENCE_FLAGS.get(flag[2:]):
-            is_here = not meant.startswith("--") or meant.replace(",", "").split()[0] in flags
-            return f"{flag} (here: {meant})" if is_here else flag
-        similar = difflib.get_close_matches(flag, flags, 1)
-        return f"{flag} (do you mean {similar[0]}?)" if similar else flag
+        return explain(flag, flags)
 
     def error(self, message: str) -> NoReturn:
         """Print a message about the command line, and exit with code 2."""
         self.exit(2, f"{self.prog}: {message}; --help lists the flags\n")
+
+
+def explain(flag: str, flags: Collection[str]) -> str:
+    """Return an unknown flag with its name here if it is one of `REFERENCE_FLAGS`, or with the nearest of `flags`."""
+    meant = REFERENCE_FLAGS.get(flag[2:], "")
+    if meant and (not meant.startswith("--") or meant.replace(",", "").split()[0] in flags):
+        return f"{flag} (here: {meant})"
+    similar = difflib.get_close_matches(flag, flags, 1)
+    return f"{flag} (do you mean {similar[0]}?)" if similar else flag
 
 
 def _normalized(text: str) -> str:

@@ -6,16 +6,27 @@ import dataclasses
 import json
 import os
 import pathlib
-from typing import Any, NamedTuple, Union
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Optional, Union
 
 import cyclegan
 from cyclegan import whole_file
 from cyclegan.config.config import Config, all_settings
 from cyclegan.config.data import AUTO
 from cyclegan.config.fields import FIXED
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, counted
 
 FORMAT = 2  # of the file. Format 1 had no number, and also held the settings of components that were not chosen
+
+RELIABLE = 20  # held-out images; metrics on fewer depend on chance, so that no epoch is the best by them
+
+
+def few_held_out(data: Mapping[str, Any]) -> Optional[str]:
+    """Describe on how few images the errors of a run rest, given `SavedConfig.data`; `None` for `RELIABLE` or more."""
+    counts = [int(f"{data[split]}".split(" ")[0]) for split in ("testA", "testB") if split in data]
+    if not counts or min(counts) >= RELIABLE:
+        return None
+    return f"errors and scores rest on {counted(min(counts), 'held-out image')}: below {RELIABLE}, no epoch is the best"
 
 
 class SavedConfig(NamedTuple):

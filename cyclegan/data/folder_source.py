@@ -24,7 +24,7 @@ TRAINING = ("trainA", "trainB")
 DICOMDIR = "DICOMDIR"  # the table of contents of a medium
 MAX_EXTENSIONS = 5  # of other files, named in a remark
 Name = Union[str, Slice]  # of an image: the path of a file, or one of its images
-HELD_OUT = 0.05  # fraction of the training images that is used for validation if there is no test folder
+HELD_OUT = 20  # one in so many training images is used for validation if there is no test folder
 
 
 def find_images(folder: str | os.PathLike[str], others: list[str] | None = None) -> list[str]:
@@ -99,12 +99,12 @@ def below(folder: str | os.PathLike[str], name: Name) -> Name:
 def describe_stacks(
     data: DataConfig, names: Mapping[str, Sequence[Name]], facts: Mapping[str, np.ndarray]
 ) -> Iterator[str]:
-    """Yield remarks about files with several images or pages of channels; `facts` has both numbers of each image."""
+    """Yield remarks about files with several images, or with channels that are not used."""
     for split, part in names.items():
         if files := {name.path for name in part if isinstance(name, Slice)}:
             flat = sum(not isinstance(name, Slice) for name in part)
             yield f"{split}: {counted(len(part), 'image')} in {counted(len(files) + flat, 'file')}"
-        images, pages = facts[split]["images"], facts[split]["channel_pages"]
+        images, bands = facts[split]["images"], facts[split]["partial_of"]
         several = np.flatnonzero(images > 1)
         if len(several):
             example = f"{printable(part[several[0]])} ({images[several[0]]})"
@@ -112,13 +112,12 @@ def describe_stacks(
                 f"{split}: {counted(len(several), 'file')} with several pages, slices or frames, for example {example};"
                 " only the first of each is used: --stacks all uses all"
             )
-        partial = np.flatnonzero((pages > 1) & (pages != data.channels(split)))
+        partial = np.flatnonzero(bands)
         if len(partial):
-            example, number = printable(f"{part[partial[0]]}"), pages[partial[0]]
+            example, number = printable(f"{part[partial[0]]}"), bands[partial[0]]
             yield (
-                f"{split}: {counted(len(partial), 'image')} with a page for each channel, for example {example}"
-                f" ({number}); only the first channel is used: --channels_{'y' if split.endswith('B') else 'x'}"
-                f" {number} uses all"
+                f"{split}: {counted(len(partial), 'image')} with more channels than are used, for example {example}"
+                f" ({number}): --channels_{'y' if split.endswith('B') else 'x'} {number} uses all"
             )
 
 
@@ -186,8 +185,8 @@ def hold_out(images: Sequence[Name], split: str) -> tuple[list[Name], list[Name]
 
 
 def number_held_out(count: int) -> int:
-    """Return how many of some images or files are held out: 5 %, at least 1, and at least 8 of 80 or more."""
-    return max(8 if count >= 80 else 1, round(HELD_OUT * count))
+    """Return how many of some images or files are held out: 5 % or more; at least one in five, up to 8; at least 1."""
+    return max(min(8, count // 5), -(-count // HELD_OUT))
 
 
 def _hash(path: str) -> bytes:

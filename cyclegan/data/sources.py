@@ -9,10 +9,11 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import io
+import itertools
 import os
 import pathlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from PIL import Image
@@ -72,7 +73,13 @@ class Domains:
 
 
 def load_domains(
-    data: DataConfig, multiple: int, *, local_workers: int = 0, splits: Sequence[str] = SPLITS, bars: bool = False
+    data: DataConfig,
+    multiple: int,
+    *,
+    local_workers: int = 0,
+    splits: Sequence[str] = SPLITS,
+    bars: bool = False,
+    leave_out: Collection[str] = (),
 ) -> Domains:
     """Load the images of both domains.
 
@@ -86,6 +93,7 @@ def load_domains(
             Workers share the memory. Each one needs only some images, and decodes an image when it is first used.
         splits: Splits to load: `SPLITS` or `TEST_SPLITS`.
         bars: Whether to show progress bars.
+        leave_out: Names of images that can't be read, as if they were not there.
 
     Raises:
         UserError: Images are missing, cannot be decoded, or do not fit --preprocess or --paired_names.
@@ -93,6 +101,13 @@ def load_domains(
     with terminal.phase("Finding the images", bars):
         unreadable: list[str] = []
         sources, names, notes = _find(data, splits, bars, unreadable)
+    if leave_out:
+        unreadable.clear()
+        kept = {split: [f"{name}" not in leave_out for name in part] for split, part in names.items()}
+        sources, names = (
+            {split: [*itertools.compress(part, kept[split])] for split, part in parts.items()}
+            for parts in (sources, names)
+        )
     channels = {split: data.channels(split) for split in splits}
     ranged = [split for split in splits if (data.value_range_x if split.endswith("A") else data.value_range_y)]
     facts = loading.check_files(sources, channels, bars, ranged, unreadable)
@@ -138,6 +153,18 @@ def load_domains(
     )
 
 
+def check_dataset(data: DataConfig) -> None:
+    """Raise `UserError` if the folder of a dataset does not exist."""
+    if data.folder is not None and not data.folder.is_dir():
+        from cyclegan.data import tfds_source
+
+        raise UserError(
+            f"--dataset {data.dataset}: {folder_source.describe_missing(data.folder)}; expected a folder with trainA"
+            f" and trainB, stripes, scenes, or cycle_gan/NAME with NAME one of"
+            f" {', '.join(tfds_source.cycle_gan_names())}"
+        )
+
+
 def _find(
     data: DataConfig, splits: Sequence[str], bars: bool, unreadable: list[str] | None = None
 ) -> tuple[Mapping[str, Sequence[Source]], Mapping[str, Sequence[Name]], Sequence[str]]:
@@ -154,13 +181,7 @@ def _find(
 
         builder = tfds_source.cycle_gan_builder(data.dataset, data.tfds_folder)
         return *tfds_source.read(builder, splits, data.max_dataset_size, bars), ()
-    if not folder.is_dir():
-        from cyclegan.data import tfds_source
-
-        raise UserError(
-            f"--dataset {data.dataset}: {folder_source.describe_missing(folder)}; expected a folder with trainA and"
-            f" trainB, stripes, scenes, or cycle_gan/NAME with NAME one of {', '.join(tfds_source.cycle_gan_names())}"
-        )
+    check_dataset(data)
     found, notes = folder_source.find_splits(folder, data, splits, bars, unreadable)
     names = {split: part[: data.max_dataset_size] for split, part in found.items()}
     return {split: [folder_source.below(folder, name) for name in part] for split, part in names.items()}, names, notes

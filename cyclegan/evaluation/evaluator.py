@@ -12,6 +12,7 @@ import tensorflow as tf
 from cyclegan import terminal
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import sources
+from cyclegan.config.serialization import RELIABLE
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation.features import FeatureExtractor, make_extractor
 from cyclegan.evaluation.metrics import errors_to_truth, fid, kid, mae, subset_size
@@ -22,7 +23,6 @@ from cyclegan.images.value_range import from_float, to_float
 logger = logging.getLogger(__name__)
 BATCH_SIZE = 4  # fixed, so that scores during training do not depend on --batch_size
 SUBSETS = 100  # of KID
-RELIABLE = 20  # images; scores of fewer depend on chance
 LEVELS = 127.5  # gray levels per unit of the networks' value range [-1, 1]
 Measures = dict[str, np.ndarray]  # features or errors of images by name, [N, ...]
 

@@ -112,6 +112,23 @@ def _load_onnx(path: pathlib.Path) -> Translate:
     return lambda x: session.run([OUTPUT], {INPUT: x})[0]
 
 
+@contextlib.contextmanager
+def _quiet_stderr() -> Iterator[None]:
+    """Keep what libraries in C++ print on stderr, and print it only after an error."""
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        except Exception:
+            kept.seek(0)
+            os.write(stderr, kept.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+
+
 def _write_tflite(model: tf.keras.Model, path: pathlib.Path, options: ExportOptions) -> None:
     folder = path.with_name(".saved_model")
     _write_savedmodel(model, folder, options)
@@ -120,7 +137,8 @@ def _write_tflite(model: tf.keras.Model, path: pathlib.Path, options: ExportOpti
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if options.float16:
         converter.target_spec.supported_types = [tf.float16]
-    path.write_bytes(converter.convert())
+    with _quiet_stderr():
+        path.write_bytes(converter.convert())
 
 
 def _load_tflite(path: pathlib.Path) -> Translate:

@@ -62,11 +62,9 @@ Settings: `{flags}`. `config.json` has all of them.
 
 ## Scores
 
-| metric on held-out images | best | last |
-|---|---|---|
 {scores}
 
-The same images chose the best epoch. Errors are of values in [-1, 1].
+{chosen}Errors are of values in [-1, 1].
 
 ## Limits
 
@@ -142,10 +140,12 @@ def write_card(
     hidden = {*SETTINGS_OF_A_START, *SETTINGS_OF_A_WORKER}  # they do not change the result
     settings = {name: value for name, value in config.chosen_settings().items() if name not in hidden}
     flags = (f"--{name} {value}" for name, value in settings.items() if value != all_settings()[name].field.default)
-    rows = (
-        f"| {name} | {row['best']:.4g} (epoch {row['best_epoch']}) | {row['last']:.4g} (epoch {row['last_epoch']}) |"
-        for name, row in scores.items()
-    )
+    few = serialization.few_held_out(saved.data)
+    kinds = ["last"] if few else ["best", "last"]
+    rows = [["metric on held-out images", *kinds], ["---"] * (1 + len(kinds))]
+    for name, row in scores.items():
+        rows.append([name, *(f"{row[kind]:.4g} (epoch {row[f'{kind}_epoch']})" for kind in kinds)])
+    chosen = f"{few[0].upper()}{few[1:]}. " if few else "The same images chose the best epoch. "
     ranges = {domain: value_range for domain in "XY" if (value_range := data.value_range(domain))}
     counts = (f"{split} has {text.partition(' (')[0]}." for split, text in saved.data.items() if "(" in text)
     return CARD.format(
@@ -159,7 +159,8 @@ def write_card(
         dataset=data.dataset,
         images=" ".join(text for text in counts if "bytes" not in text),
         flags=" ".join(flags),
-        scores="\n".join(rows),
+        scores="\n".join(f"| {' | '.join(row)} |" for row in rows),
+        chosen=chosen,
         epochs=f"{state.epoch} of {config.optimization.epochs}",
         warnings="".join(f"\n- Training warned: {text}." for text in state.warned),
     )

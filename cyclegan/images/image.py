@@ -124,7 +124,12 @@ class Header:
     highest: int = 0  # level of white, if it is not the highest of 8 or 16 bits
     profile: bytes = b""  # ICC profile of the file, or empty
     channel_pages: int = 1  # pages that are bands; only the first one is used unless all are
+    extra_bands: int = 0  # that gray and RGB leave out, such as near infrared or the other channels of a microscope
     other_values: str = ""  # type of the values that need a value range; empty for unsigned ones of 8 or 16 bits
+
+    def partial_of(self, channels: int) -> int:
+        """Return the number of bands if only some of them are used for so many channels, otherwise 0."""
+        return self.bands if self.extra_bands and channels != self.bands else 0
 
 
 class ImageReader:

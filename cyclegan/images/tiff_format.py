@@ -131,6 +131,7 @@ class TiffReader(ImageReader):
         self._whole = all(_has_segments(each, file, self._by_libtiff) for each in self._pages)
         height, width, bits = page.imagelength, page.imagewidth, page.bitspersample
         bands = 3 if page.photometric == PHOTOMETRIC.PALETTE else page.samplesperpixel * channel_pages
+        extra = bands - 3 - self._has_opacity if page.photometric == PHOTOMETRIC.RGB else 0
         named_colors = page.photometric not in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE)
         self.header = Header(
             *((width, height) if self._orientation >= 5 else (height, width)),
@@ -144,6 +145,7 @@ class TiffReader(ImageReader):
             highest=2**bits - 1 if 8 < bits < 16 else 0,
             profile=self._profile,
             channel_pages=channel_pages,
+            extra_bands=channel_pages - 1 or max(0, extra),
             other_values=f"{bits} bits ({page.dtype})" if self._is_other else "",
         )
 

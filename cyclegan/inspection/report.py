@@ -25,7 +25,7 @@ from cyclegan.inspection.inspection import FLAGS, Inspection, outlined, thumbnai
 from cyclegan.run import html_report
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")  # page.css lies beside it
-MAX_IMAGES = 60  # images shown for a finding; the page lists the names of all others
+MAX_IMAGES = 12  # images shown for a finding; the page lists the names of all others
 IMAGE_SIDE = 192  # pixels of the images of the page at most
 CROPS = 12  # random crops of each domain on the page
 MAX_GROUPS = 3  # groups named for a finding
@@ -237,10 +237,10 @@ def _crops(folder: pathlib.Path, inspection: Inspection) -> str:
             file = f"images/{split}-{pair}.png"
             outlined(image, mask > 0).save(folder / file)
             figures += _show(file, dataset.batch_names(0, pair)[number])
-        section += f'<h2>{split} as the networks see it</h2><div class="groups">{figures}</div>'
+        section += f'<h3>{split}</h3><div class="groups">{figures}</div>'
     text = f"Random crops of {domains.size[1]} x {domains.size[0]} pixels, mirrored at random."
     text += " Red lines show the borders of masks." * dataset.has_masks
-    return f"<section>{section}<p>{text}</p></section>"
+    return f"<section><h2>What the networks will see</h2><p>{text}</p>{section}</section>"
 
 
 def _histogram(inspection: Inspection, split: int) -> str:

@@ -68,6 +68,22 @@ def describe_last(run: pathlib.Path) -> str:
     )
 
 
+def check_output_dir(config: Config) -> None:
+    """Raise `UserError` if the folder of a run lies among the images or can't be written to, without making it."""
+    path = pathlib.Path(config.run.output_dir)
+    if config.data.is_inside(path):
+        raise UserError(
+            f"--output_dir {path}: lies in the folder of the images, {config.data.dataset}; expected a folder"
+            " outside of it, because samples would become training images"
+        )
+    present = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    if present.is_dir() and not os.access(present, os.W_OK | os.X_OK):
+        raise UserError(
+            f"--output_dir {path}: {present} can't be written to; expected a folder that can be written to: use another"
+            " one"
+        )
+
+
 def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapping[str, Any]) -> None:
     """Raise `UserError` if a run was trained with another Keras, see `networks.compat.stack`."""
     if saved.get("keras") != stack["keras"]:
@@ -113,11 +129,7 @@ class RunDirectory:
         self._imported = False
         self._saved_data: dict[str, Any] = {}
         self._lock: int | None = None  # the descriptor of its file
-        if config.data.is_inside(self.path):
-            raise UserError(
-                f"--output_dir {self.path}: lies in the folder of the images, {config.data.dataset}; expected a folder"
-                " outside of it, because samples would become training images"
-            )
+        check_output_dir(config)
         try:
             with self.writing():
                 if writes:

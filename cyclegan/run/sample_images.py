@@ -34,7 +34,7 @@ Cycle = Sequence[np.ndarray]
 DOMAINS = {"x": ("X → Y", "fake_y", "cycle_x"), "y": ("Y → X", "fake_x", "cycle_y")}
 COLUMN_TITLES = (("X", "G(X)", "F(G(X))"), ("Y", "F(Y)", "G(F(Y))"))  # of the columns of a grid
 NOW = "now"
-COLUMN = 160  # least width of an image in a grid, in pixels
+COLUMN = 192  # least width of an image in a grid, in pixels
 NOTES = (
     "Held-out images, their translation (output) and its translation back (cycle), by epoch.",
     "change: mean absolute difference of input and output in gray levels (0 to 255); 0 if the generator does nothing.",

@@ -42,6 +42,7 @@ INVERTED = -0.5  # correlation of x and G(x), below which G inverts
 COLLAPSED = 0.1  # distance between translations, as a share of that between images, below which G has collapsed
 UNTRAINED = 500  # steps in which a generator may translate all images to nearly the same gray, as untrained ones do
 WON = 0.01  # discriminator loss of an epoch, below which it is nearly always right; 0.25 (LSGAN) is chance
+WON_EPOCHS = 3  # in a row, after which that is reported
 
 
 @dataclasses.dataclass
@@ -246,7 +247,7 @@ def find_silent_failures(
             )
         if adversarial != "wgan-gp" and train.get(f"loss_{domain}/loss", 1) < WON:
             found[f"D_{domain} has won"] = (
-                f"D_{domain} is nearly always right about real and fake images (its loss was below {WON} for an epoch),"
+                f"D_{domain} is nearly always right about real and fake images (its loss was below {WON} for {WON_EPOCHS} epochs),"
                 f" so {other} learns little from it. Try a lower --lr, or more images, or more varied ones"
             )
     return found

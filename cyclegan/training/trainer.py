@@ -25,6 +25,7 @@ from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.throughput import FAST_FLOPS, Profiler, Throughput, duration
 from cyclegan.run.train_state import PassState, TrainState
 from cyclegan.training.callbacks import (
+    WON_EPOCHS,
     Callback,
     Epoch,
     PlotCallback,
@@ -153,6 +154,7 @@ class Trainer:
         self._profiler = Profiler(config.performance.profile_steps, summary.folder)
         self._plots = next((each for each in callbacks if isinstance(each, PlotCallback)), None)
         self._has_estimated = False
+        self._failing: dict[str, int] = {}  # for how many epochs, by name of the failure
 
     @property
     def _is_done(self) -> bool:
@@ -199,7 +201,7 @@ class Trainer:
         if train.peak and not hardware.has_accelerator():
             seconds, text = self._estimate(train.flops / (ASSUMED_SHARE * train.peak))
             if seconds > LONG_SECONDS:
-                logger.warning(f"{text}, by their operations. Networks of this size are meant for a GPU")
+                logger.warning(f"{text}, by a count of operations. Networks of this size are meant for a GPU")
         self._write_page("training")
 
     def _estimate(self, seconds_per_step: float) -> tuple[float, str]:
@@ -212,13 +214,13 @@ class Trainer:
         epochs, is_on_cpu = self._epochs - self.state.epoch, not hardware.has_accelerator()
         steps = train.steps_left(self.state.train.pairs_done) + (epochs - 1) * train.steps_per_epoch
         seconds = seconds_per_step * (steps + VALIDATION * epochs * test.steps_per_epoch)
-        text = f"{counted(epochs, 'epoch')} of {train.steps_per_epoch} steps ({2 * train.epoch_size} images)"
+        text = f"{counted(epochs, 'epoch')} of {counted(train.epoch_size, 'pair')}"
         text += f": about {duration(seconds)} on {'this CPU' if is_on_cpu else 'these devices'}"
         flops, config = self.splits[0].throughput.flops, self._config
         if is_on_cpu and flops and config.objective.objective == "cyclegan" and not config.data.is_embedded:
             share = FAST_FLOPS * train.global_batch_size / flops
             if (fast := seconds * share * PRESETS["fast"]["epochs"] / epochs) < seconds / 3:
-                text += f" (a new run with --preset fast: {duration(fast)}, by its count of operations)"
+                text += f" (a new run with --preset fast: about {duration(fast)})"
         return seconds, text
 
     def _log_estimate(self) -> None:
@@ -262,7 +264,9 @@ class Trainer:
         epoch = Epoch(state, state.epoch == self._epochs, metrics, self.divergence.is_sound)
         adversarial, has_cycle = self._config.objective.adversarial, hasattr(self._config.objective, "lambda_cycle")
         failures = find_silent_failures(metrics["train"], metrics["test"], adversarial, has_cycle)
-        warn_once(self._summary, epoch, failures)
+        self._failing = {name: self._failing.get(name, 0) + 1 for name in failures}
+        waiting = {name for name in failures if name.endswith("has won") and self._failing[name] < WON_EPOCHS}
+        warn_once(self._summary, epoch, {name: text for name, text in failures.items() if name not in waiting})
         for callback in self.callbacks:
             self._watchdog.beat()
             callback.on_epoch_end(epoch)  # the evaluation adds scores to the metrics, and may decide that training ends

@@ -55,6 +55,17 @@ def test_settings_that_differ_and_metrics_stand_side_by_side(runs):
     }
 
 
+def test_no_epoch_is_the_best_by_few_images(tmp_path):
+    run = make_run(tmp_path / "few", [3.0, 1.0, 2.0])
+    saved = json.loads((run / "config.json").read_text())
+    saved["data"] = {"testA": "30 images (aa)", "testB": "2 images (bb)"}
+    (run / "config.json").write_text(json.dumps(saved))
+    read = compare.read([run])
+    assert not any("best" in line for line in compare.table(read))
+    text = "few: errors and scores rest on 2 held-out images: below 20, no epoch is the best"
+    assert compare.notes(read) == [text]
+
+
 def test_changes_within_a_run_and_other_weights_of_losses_are_named(tmp_path, runs):
     assert compare.notes(compare.read(runs[1:])) == []
     weights = "The losses contain other weights ({}): compare errors and scores, not losses"

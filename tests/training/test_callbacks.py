@@ -216,8 +216,10 @@ def test_a_wgan_gp_critic_cannot_win():
 
 
 def test_each_failure_is_reported_once(fit):
-    _, recorder, trainer = fit(3, value=0.005)
-    assert len(fit.warnings()) == 4 and all(text.startswith("epoch 1: ") for text in fit.warnings())
+    fit(2, value=0.005)
+    assert len(fit.warnings()) == 2  # a discriminator may recover
+    _, recorder, trainer = fit(4, value=0.005)
+    assert [text[:9] for text in fit.warnings()][-4:] == ["epoch 1: ", "epoch 1: ", "epoch 3: ", "epoch 3: "]
     assert set(trainer.state.warned) == {"G does nothing", "F does nothing", "D_X has won", "D_Y has won"}
     assert recorder.epochs_of("G does nothing") == [1]
     fit(2, TrainState(epoch=1, step=3, warned=trainer.state.warned), value=0.005)

@@ -68,10 +68,10 @@ def test_the_time_of_the_training_is_estimated(strategies, make_images, caplog, 
     trainer.fit()
     # 4 epochs x (7 + 7 / 3) steps at half of the peak; --preset fast: 100 epochs with 8.83e10 operations in a step.
     (text,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    fast = "(a new run with --preset fast: 4.6 h, by its count of operations)"
-    assert text.startswith(f"4 epochs of 7 steps (14 images): about 41 h on this CPU {fast}, by their operations. Net")
+    fast = "(a new run with --preset fast: about 4.6 h)"
+    assert text.startswith(f"4 epochs of 7 pairs: about 41 h on this CPU {fast}, by a count of operations. Net")
     (line,) = [text for text in caplog.messages if "checkpoints" in text]
-    assert re.match(r"\d epochs? of 7 steps .* on this CPU \(.*\); checkpoints take up to 0.03 GB$", line)
+    assert re.match(r"\d epochs? of 7 pairs: .* on this CPU \(.*\); checkpoints take up to 0.03 GB$", line)
 
 
 @pytest.mark.parametrize(
