@@ -78,7 +78,7 @@ def test_the_health_and_another_format(port, model):
 @pytest.mark.parametrize(
     "query, content, status, text",
     [
-        ("", b"hello", 400, "is not an image"),
+        ("", b"hello", 400, "is a text, not an image"),
         ("", b"", 400, "is an empty file"),
         ("", image()[:-200], 400, "image.png (a damaged PNG file: truncated)"),
         ("?direction=up", image(), 400, "has no generator up; expected --direction x2y or y2x"),

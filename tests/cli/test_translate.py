@@ -50,7 +50,7 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
         done.stdout,
     )
     # TensorFlow 2.21 writes its notices before, whatever TF_CPP_MIN_LOG_LEVEL is.
-    assert done.stderr.splitlines()[-1] == f"Warning: failed: {tmp_path}/in/broken.png (not an image)"
+    assert done.stderr.splitlines()[-1] == f"Warning: failed: {tmp_path}/in/broken.png (a text, not an image)"
     assert done.stderr.count("Warning:") == 1
     assert len(files(tmp_path / "out")) == 9 + 1 + 27
 

@@ -122,8 +122,8 @@ def test_an_image_that_cannot_be_decoded_ends_training(tmp_path, keep):
     for i in (1, 2):
         pathlib.Path(images.sources[i]).write_bytes(b"gone")
     for i in (1, 2, 1):
-        text = rf"an image cannot be decoded: .*{i}\.png \(not an image\); repair it or put it back"
+        text = rf"an image cannot be decoded: .*{i}\.png \(a text, not an image\); repair it or put it back"
         with pytest.raises(TrainingError, match=f"{text}.*then the same command resumes"):
             images[i]
-    assert "1.png (not an image)" in images.failure
+    assert "1.png (a text, not an image)" in images.failure
     assert images[0].shape == (8, 3, 3)

@@ -89,7 +89,7 @@ def test_each_image_needs_one_mask_of_its_size(folder):
         load(folder)
     moved.with_suffix(".png").unlink()
     moved.write_bytes(b"no image")
-    with pytest.raises(UserError, match=r"3\.tif \(not an image\)"):
+    with pytest.raises(UserError, match=r"3\.tif \(a text, not an image\)"):
         load(folder)
 
 

@@ -244,7 +244,7 @@ def test_an_image_that_changes_or_disappears_is_named(photos):
         (
             r"0\.jpg \(it has 45 x 50 pixels, but had another size when training started",
             r"an image cannot be decoded: .*photos/trainA/s0/2\.webp \(.*No such file",
-            r"trainA/s1/1\.png \(not an image\); repair it or put it back",
+            r"trainA/s1/1\.png \(a text, not an image\); repair it or put it back",
         )
     ):
         with pytest.raises(TrainingError, match=text):

@@ -348,7 +348,7 @@ def test_one_file_fails_alone_with_its_name(model, originals, tmp_path, monkeypa
     report = translate([model], tmp_path / "in", tmp_path / "out")
     failed = dict(re.fullmatch(r".*/in/(.*?) \((.*)\)", text).groups() for text in report.failed)
     assert list(failed) == ["g.JPEG", "half.jpg", "sub/c.webp", "sub/deeper/d.bmp", r"text\n.png"]
-    assert failed["g.JPEG"] == "gone since its header was read" and failed[r"text\n.png"] == "not an image"
+    assert failed["g.JPEG"] == "gone since its header was read" and failed[r"text\n.png"] == "a text, not an image"
     assert report.done == len(originals) - 3 == len(files(tmp_path / "out")) - 1
 
 
@@ -544,7 +544,7 @@ def test_an_image_without_a_mask_that_fits_fails_alone(model, models, tmp_path):
     source, masks = tmp_path / "in", tmp_path / "masks"
     assert report.done == 1 and sorted(report.failed) == [
         f"{source}/01.png ({masks}/01.png (a mask of 21 x 16 pixels, expected 20 x 16 pixels))",
-        f"{source}/02.png ({masks}/02.png (not an image))",
+        f"{source}/02.png ({masks}/02.png (a text, not an image))",
         f"{source}/03.png (it has no mask in {masks})",
     ]
     with pytest.raises(UserError, match="no mask has the name of an image, for example .*in/03.png"):
