@@ -104,10 +104,8 @@ def load_domains(
     if leave_out:
         unreadable.clear()
         kept = {split: [f"{name}" not in leave_out for name in part] for split, part in names.items()}
-        sources, names = (
-            {split: [*itertools.compress(part, kept[split])] for split, part in parts.items()}
-            for parts in (sources, names)
-        )
+        sources = {split: [*itertools.compress(part, kept[split])] for split, part in sources.items()}
+        names = {split: [*itertools.compress(part, kept[split])] for split, part in names.items()}
     channels = {split: data.channels(split) for split in splits}
     ranged = [split for split in splits if (data.value_range_x if split.endswith("A") else data.value_range_y)]
     facts = loading.check_files(sources, channels, bars, ranged, unreadable)

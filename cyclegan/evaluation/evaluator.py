@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from cyclegan import terminal
 from cyclegan.config.sections import DIRECTIONS
-from cyclegan.data import sources
 from cyclegan.config.serialization import RELIABLE
+from cyclegan.data import sources
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation.features import FeatureExtractor, make_extractor
 from cyclegan.evaluation.metrics import errors_to_truth, fid, kid, mae, subset_size
