@@ -66,6 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"Files with several pages, slices or frames: {report.cut}; only the first of each was translated:"
             " --stacks all translates all, into TIFF, NIfTI or NumPy files"
         )
+    if report.partial:
+        logger.info(
+            f"Files with more channels than the run uses: {report.partial}; of RGB and others, only RGB was translated,"
+            " of the pages of a microscope, only the first"
+        )
     if report.page:
         logger.info(f"Page to look at: {report.page}")
     for text in report.failed:

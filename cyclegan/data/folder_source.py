@@ -99,12 +99,12 @@ def below(folder: str | os.PathLike[str], name: Name) -> Name:
 def describe_stacks(
     data: DataConfig, names: Mapping[str, Sequence[Name]], facts: Mapping[str, np.ndarray]
 ) -> Iterator[str]:
-    """Yield remarks about files with several images or pages of channels; `facts` has both numbers of each image."""
+    """Yield remarks about files with several images, or with channels that are not used."""
     for split, part in names.items():
         if files := {name.path for name in part if isinstance(name, Slice)}:
             flat = sum(not isinstance(name, Slice) for name in part)
             yield f"{split}: {counted(len(part), 'image')} in {counted(len(files) + flat, 'file')}"
-        images, pages = facts[split]["images"], facts[split]["channel_pages"]
+        images, bands = facts[split]["images"], facts[split]["partial_of"]
         several = np.flatnonzero(images > 1)
         if len(several):
             example = f"{printable(part[several[0]])} ({images[several[0]]})"
@@ -112,13 +112,12 @@ def describe_stacks(
                 f"{split}: {counted(len(several), 'file')} with several pages, slices or frames, for example {example};"
                 " only the first of each is used: --stacks all uses all"
             )
-        partial = np.flatnonzero((pages > 1) & (pages != data.channels(split)))
+        partial = np.flatnonzero(bands)
         if len(partial):
-            example, number = printable(f"{part[partial[0]]}"), pages[partial[0]]
+            example, number = printable(f"{part[partial[0]]}"), bands[partial[0]]
             yield (
-                f"{split}: {counted(len(partial), 'image')} with a page for each channel, for example {example}"
-                f" ({number}); only the first channel is used: --channels_{'y' if split.endswith('B') else 'x'}"
-                f" {number} uses all"
+                f"{split}: {counted(len(partial), 'image')} with more channels than are used, for example {example}"
+                f" ({number}): --channels_{'y' if split.endswith('B') else 'x'} {number} uses all"
             )
 
 

@@ -168,7 +168,8 @@ def size_of(data: bytes) -> CodedSize | None:  # noqa: PLR0911  one for each for
             return size_of(_in_boxes(data))
         if data.startswith(JPEG_2000):  # ITU-T T.800, A.5.1
             right, bottom, left, top = struct.unpack_from(">4I", data, 8)
-            return CodedSize(right - left, bottom - top, struct.unpack_from(">H", data, 40)[0], data[42] + 1)
+            bands = struct.unpack_from(">H", data, 40)[0]  # a signed one has the highest bit
+            return CodedSize(right - left, bottom - top, bands, max(data[42 : 42 + 3 * bands : 3]) + 1)
         if data.startswith(JPEG_XL):
             return _jpeg_xl_size(data)
         if data.startswith(b"Lerc2 "):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -15,7 +16,7 @@ from cyclegan.config.data import ValueRange
 from cyclegan.errors import MissingPackageError, printable
 from cyclegan.images.codec_format import JPEG, JPEG_2000, JPEG_LS, LOSSLESS_JPEG, size_of
 from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, convert_bands
-from cyclegan.images.value_range import FULL_RANGE, to_values, value_type
+from cyclegan.images.value_range import FULL_RANGE, HIGHEST, to_levels
 
 PREFIX, PREFIX_OFFSET = b"DICM", 128
 DEFLATED = b"1.2.840.10008.1.2.1.99"  # a transfer syntax that unpacks to any size
@@ -201,15 +202,15 @@ def _fragments(pixels: bytes) -> Iterator[bytes]:
 def write_copy(
     path: str | os.PathLike[str],
     original: str | os.PathLike[str],
-    levels: np.ndarray,
+    values: np.ndarray,
     value_range: ValueRange | None,
-    fractional: bool,
     description: str,
     network: str,
 ) -> None:
-    """Write a copy of a DICOM file with other pixels, uint16 [h, w, 1], as a derived image of a new series.
+    """Write a copy of a DICOM file with other pixels, [h, w, 1], as a derived image of a new series.
 
-    With `fractional`, values between whole numbers are kept, by a slope. `network` is a text that no other network has.
+    Values are of the types of `value_type`: float32 is written by a slope. `network` is a text that no other network
+    has.
     """
     from pydicom.dataset import Dataset
     from pydicom.uid import ExplicitVRLittleEndian, generate_uid
@@ -238,17 +239,28 @@ def write_copy(
     dataset.SeriesInstanceUID = generate_uid(entropy_srcs=[str(dataset.get("SeriesInstanceUID")), network])
     dataset.ImageType = ["DERIVED", "SECONDARY", *list(dataset.get("ImageType") or ())[2:]]
     dataset.DerivationDescription, dataset.SourceImageSequence = description[:DESCRIPTION_LENGTH], [source]
-    _set_pixels(dataset, levels, value_range or FULL_RANGE, fractional)
-    dataset.save_as(path)
+    _set_pixels(dataset, values, value_range or FULL_RANGE)
+    _save(dataset, path)
 
 
-def _set_pixels(dataset: Any, levels: np.ndarray, value_range: ValueRange, fractional: bool) -> None:
+def _save(dataset: Any, path: str | os.PathLike[str]) -> None:
+    """Write a dataset; raise `ImageError` with the tag that cannot be written."""
+    for _ in dataset.iterall():  # decodes the tags, some of which could not be written otherwise
+        pass
+    try:
+        dataset.save_as(path)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        tag = re.search(r"\(\w{4}, ?\w{4}\)", f"{error}")
+        what = f"the tag {tag[0]}" if tag else "a tag"
+        raise ImageError(f"DICOM, {what} cannot be written: expected --format tiff or png") from error
+
+
+def _set_pixels(dataset: Any, values: np.ndarray, value_range: ValueRange) -> None:
     low, high = value_range
-    dtype, slope, intercept = value_type(value_range, fractional), 1.0, 0.0
-    if dtype == np.float32:
-        stored, slope, intercept = levels, (high - low) / np.iinfo(np.uint16).max, low
-    else:
-        stored = to_values(levels, value_range, np.int16 if dtype == np.int16 else np.uint16)
+    stored, slope, intercept = values, 1.0, 0.0
+    if values.dtype.kind == "f":
+        lowest, highest = min(low, float(values.min())), max(high, float(values.max()))  # also outside of a mask
+        stored, slope, intercept = to_levels(values, (lowest, highest)), (highest - lowest) / HIGHEST, lowest
     before, after = (dataset.Rows, dataset.Columns), stored.shape[:2]
     if before[0] * after[1] != before[1] * after[0] and "PixelAspectRatio" in dataset:
         del dataset.PixelAspectRatio

@@ -19,6 +19,7 @@ from cyclegan.whole_file import open_regular
 
 # The container by the ending of a name.
 CONTAINERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska", ".webm": "webm", ".avi": "avi"}
+RAW_PHOTO = b"ftypcrx "  # of Canon
 ATOMS = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")  # that MP4 and QuickTime files begin with
 # Encoders and their options by container, without visible losses.
 ENCODERS = {
@@ -43,6 +44,8 @@ def container_of(file: BinaryIO) -> str | None:
     file.seek(0)
     if beginning.startswith(b"\x1aE\xdf\xa3"):
         return "matroska"
+    if beginning.endswith(RAW_PHOTO):
+        return None
     if beginning.startswith(b"RIFF") and beginning.endswith(b"AVI "):
         return "avi"
     return "mov" if beginning[4:8] in ATOMS else None

@@ -8,6 +8,7 @@ import functools
 import itertools
 import os
 import pathlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
@@ -41,6 +42,7 @@ class Format(NamedTuple):
     endings: tuple[str, ...]  # of file names; the first is the one to write
     open: Open
     write: Write | None = None  # `None` if files are only read, or hold several images, or are copies of an original
+    longest: int = 0  # side in pixels; 0 for any
     bits: int = 8  # of the values that it holds; `ANY` also for floats and any number of channels
     opacity: bool = False
     create_stack: CreateStack | None = None  # `None` if a file holds one image
@@ -78,10 +80,11 @@ FORMATS = {
         (".jpg", ".jpeg", ".jpe", ".jfif"),
         codec_format.open_jpeg,
         pillow_functions("jpeg", quality=95, subsampling=0)[1],
+        longest=65_500,
     ),
-    "webp": Format((".webp",), *pillow_functions("webp", quality=95), opacity=True),
+    "webp": Format((".webp",), *pillow_functions("webp", quality=95), longest=16_383, opacity=True),
     "bmp": Format((".bmp",), *pillow_functions("bmp")),
-    "gif": Format((".gif",), *pillow_functions("gif"), opacity=True),
+    "gif": Format((".gif",), *pillow_functions("gif"), longest=65_535, opacity=True),
     "heif": Format((".heic", ".heif", ".hif"), codec_format.open_heic),
     "avif": Format((".avif",), *pillow_functions("avif", quality=95), opacity=True),
     "jpeg2000": Format(
@@ -129,7 +132,10 @@ OTHERS = {
     b"8bps": "a Photoshop file",
     b"pk\3\4": "a ZIP archive",
     b"\x1f\x8b": "a gzip file",
-    b"p6": "a PPM file",
+    **dict.fromkeys((b"p1", b"p2", b"p3", b"p4", b"p5", b"p6"), "a PNM file (PGM, PPM)"),
+    b"<!--": "HTML or XML",
+    b"\0\0\0\x18ftypcrx ": "a raw photo (CR3)",
+    bytes(64): "only zeros",
 }
 
 
@@ -188,8 +194,10 @@ def open_image(file: BinaryIO, by_rows: bool = False) -> ImageReader:
             if reader := (form.open_rows if by_rows and form.open_rows else form.open)(file):
                 return reader
     file.seek(0)
-    beginning = file.read(64).lstrip().lower()
+    beginning = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     known = next((name for start, name in OTHERS.items() if beginning.startswith(start)), None)
+    if not known and beginning.isascii() and re.fullmatch(rb"[ -~\s]+", beginning):
+        known = "a text"
     raise ImageError(f"{known}, not an image" if known else "not an image" if beginning else "an empty file")
 
 
@@ -209,6 +217,11 @@ def write(path: str | os.PathLike[str], image: DecodedImage, format: str | None 
         raise UserError(f"{path.name}: expected the ending of an image format that can be written, such as .png")
     if not form.holds(image.pixels.shape[2]):
         raise UserError(_describe_channels(name or "", image.pixels.shape[2]))
+    height, width = image.pixels.shape[:2]
+    if 0 < form.longest < max(height, width):
+        raise UserError(
+            f"{width} x {height} pixels don't fit into {name}, at most {form.longest} on a side: expected --format png"
+        )
     bands, has_opacity = _bands(image if form.opacity else dataclasses.replace(image, opacity=None))
     with partial_file(path) as partial:
         form.write(partial, bands if form.bits > 8 else to_depth(bands, np.uint8), has_opacity, image.metadata)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import itertools
 import math
 import operator
@@ -48,7 +49,7 @@ def explain(name: str, part: str) -> Iterator[None]:
     except (ImageError, UserError, MemoryError):
         raise
     except Exception as error:  # the libraries raise almost anything for a damaged file
-        if isinstance(error, OSError) and error.errno:  # of the disk
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # of the disk
             raise
         text = str(error).lower()
         if any(word in text for word in UNKNOWN):
@@ -123,7 +124,12 @@ class Header:
     highest: int = 0  # level of white, if it is not the highest of 8 or 16 bits
     profile: bytes = b""  # ICC profile of the file, or empty
     channel_pages: int = 1  # pages that are bands; only the first one is used unless all are
+    extra_bands: int = 0  # that gray and RGB leave out, such as near infrared or the other channels of a microscope
     other_values: str = ""  # type of the values that need a value range; empty for unsigned ones of 8 or 16 bits
+
+    def partial_of(self, channels: int) -> int:
+        """Return the number of bands if only some of them are used for so many channels, otherwise 0."""
+        return self.bands if self.extra_bands and channels != self.bands else 0
 
 
 class ImageReader:
@@ -139,7 +145,13 @@ class ImageReader:
         return 1
 
     def along(self, axis: int | None) -> ImageReader:
-        """Return the reader of the first slice along an axis, 0 to 2; of a file that is no volume, this reader."""
+        """Return the reader of the first slice along an axis, 0 to 2; of a file of one image, this reader.
+
+        Raise `ImageError` for another axis than 0 if the images of the file are its pages or frames.
+        """
+        if axis and self.count(1) > 1:
+            kind = self.header.format.upper()
+            raise ImageError(f"a {kind} file of several images, which has no --slice_axis {axis}: expected 0, or none")
         return self
 
     def at(self, index: int) -> ImageReader:

@@ -43,7 +43,7 @@ PNG_BANDS = {0: 1, 2: 3, 4: 2, 6: 4}  # by color type (ISO/IEC 15948, 11.2.2); p
 PNG_DEPTH_OFFSET = 24  # bytes before the bit depth and the color type
 PNG_HEADER_BYTES = 8 + 25  # the signature and IHDR, which all metadata has to follow
 BMP_COMPRESSION_OFFSET, BMP_RLE = 30, (1, 2)
-MAX_EXIF_BYTES = 65_000  # that a JPEG holds
+MAX_EXIF_BYTES = 65_000  # that a JPEG holds, also of XMP
 SAME_LEVEL = 1  # level by which sRGB differs from itself after a conversion
 SRGB = ImageCms.createProfile("sRGB")
 
@@ -186,7 +186,8 @@ def _save_options(name: str, metadata: Metadata, size: tuple[int, int]) -> dict[
 
     Pillow ignores options that a format does not know.
     """
-    options: dict[str, Any] = {"icc_profile": metadata.profile, "xmp": metadata.xmp}
+    is_long = name == "jpeg" and len(metadata.xmp) > MAX_EXIF_BYTES
+    options: dict[str, Any] = {"icc_profile": metadata.profile, "xmp": b"" if is_long else metadata.xmp}
     if name == "png" and metadata.xmp:
         options["pnginfo"] = PngImagePlugin.PngInfo()
         options["pnginfo"].add_itxt("XML:com.adobe.xmp", metadata.xmp.decode("utf-8", "replace"))

@@ -51,7 +51,7 @@ class ImageFacts(NamedTuple):
     end: int  # checksum of the end of a compressed file, otherwise 0: files of one length with the same end are equal
     sample: int  # checksum of the middle and the end of the file
     images: int  # of the file: pages, slices or frames
-    channel_pages: int  # see `Header`
+    partial_of: int  # bands of the file if only some of them are used, otherwise 0
 
 
 class RowImage(NamedTuple):
@@ -190,7 +190,7 @@ def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: b
     if not header.complete and not reader.by_rows:
         decode_values(source, channels, has_range)
     deep = header.deep or has_range
-    return ImageFacts(length, header.height, header.width, deep, end, sample, images, header.channel_pages)
+    return ImageFacts(length, header.height, header.width, deep, end, sample, images, header.partial_of(channels))
 
 
 def count(path: str | os.PathLike[str], channels: int = 3, axis: int | None = None, by_rows: bool = False) -> int:

@@ -131,6 +131,7 @@ class TiffReader(ImageReader):
         self._whole = all(_has_segments(each, file, self._by_libtiff) for each in self._pages)
         height, width, bits = page.imagelength, page.imagewidth, page.bitspersample
         bands = 3 if page.photometric == PHOTOMETRIC.PALETTE else page.samplesperpixel * channel_pages
+        extra = bands - 3 - self._has_opacity if page.photometric == PHOTOMETRIC.RGB else 0
         named_colors = page.photometric not in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE)
         self.header = Header(
             *((width, height) if self._orientation >= 5 else (height, width)),
@@ -144,6 +145,7 @@ class TiffReader(ImageReader):
             highest=2**bits - 1 if 8 < bits < 16 else 0,
             profile=self._profile,
             channel_pages=channel_pages,
+            extra_bands=channel_pages - 1 or max(0, extra),
             other_values=f"{bits} bits ({page.dtype})" if self._is_other else "",
         )
 
@@ -174,6 +176,8 @@ class TiffReader(ImageReader):
         pixels = np.concatenate([self._decode(page, rows) for page in pages], axis=2)
         if self._is_other:
             pixels = pixels.astype(np.float32 if pixels.dtype.itemsize <= 2 else np.float64)
+        if channels in (1, 3) and self._page.photometric == PHOTOMETRIC.RGB:  # without other bands
+            pixels = pixels[..., [0, 1, 2, -1] if self._has_opacity else slice(3)]
         if channels in (1, 3) and (mode := self._pillow_mode(pixels)):
             bands = len(mode) - (mode == "YCbCr") * 2
             if not self._has_opacity:
@@ -184,8 +188,6 @@ class TiffReader(ImageReader):
             image = convert_array(pixels, channels, mode, self._profile, self._orientation)
             metadata = self._metadata()._replace(profile=image.metadata.profile)
             return dataclasses.replace(image, metadata=metadata)
-        if channels in (1, 3) and self._page.photometric == PHOTOMETRIC.RGB:  # without other bands
-            pixels = pixels[..., [0, 1, 2, -1] if self._has_opacity else slice(3)]
         converted = convert_bands(
             *(upright(pixels, self._orientation), channels, self._has_opacity, self._premultiplied),
             highest=self.header.highest,

@@ -14,7 +14,7 @@ from cyclegan.config.data import ValueRange
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.images import geometry, pillow_format, reader
-from cyclegan.images.image import DecodedImage, ImageError
+from cyclegan.images.image import DecodedImage, ImageError, convert_bands
 from cyclegan.images.image import check_size as check_pixels
 from cyclegan.images.value_range import image_to_levels, image_to_values, mark_missing, restore_nodata, to_depth
 
@@ -45,6 +45,25 @@ def decode(image: Any, channels: int, ranges: Ranges, nodata: float | None = Non
 def read(source: reader.Source, channels: int, ranges: Ranges, nodata: float | None = None) -> DecodedImage:
     """Read an image as levels for the networks; raise any error of its decoder."""
     return to_network(reader.decode_values(source, channels, bool(ranges[0]), nodata), ranges)
+
+
+def read_values(source: reader.Source, channels: int, any_type: bool, unblended: bool) -> np.ndarray:
+    """Return the values of a file for the parts of a translation that equal it, [h, w, channels].
+
+    With `unblended`, half-transparent pixels have their own colors: exactly unless these have been multiplied by the
+    opacity, or come from a palette or a color profile.
+    """
+    header, image = reader.decode_with_header(source, channels, any_type)
+    if image.opacity is None or not unblended:
+        return image.pixels
+    white = (any_type and header.highest) or np.iinfo(image.pixels.dtype).max
+    if header.bands in (2, 4):
+        bands = reader.decode_values(source, header.bands, any_type).pixels
+        blended, _ = convert_bands(bands, channels, has_opacity=True, highest=white)
+        if np.abs(blended.astype(np.int32) - image.pixels).max() <= 1:
+            return convert_bands(bands[..., :-1], channels)[0]
+    weight = np.maximum(image.opacity, 1) / white
+    return np.rint(np.clip(white - (white - image.pixels) / weight, 0, white)).astype(image.pixels.dtype)
 
 
 def to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:

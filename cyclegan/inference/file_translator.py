@@ -31,7 +31,6 @@ from cyclegan.inference import conversions
 from cyclegan.inference.conversions import Size
 from cyclegan.lazy_tensorflow import tf
 from cyclegan.run import html_report
-from cyclegan.whole_file import open_regular
 
 if TYPE_CHECKING:
     from cyclegan.inference.model import Model
@@ -64,6 +63,7 @@ class FileTask:
     format: str  # to write, a key of `formats.FORMATS`
     images: int = 0  # of the source: pages, slices or frames; 0 if their number is not known
     mask: folder_source.Name | None = None  # path of the mask
+    partial: bool = False  # whether only some channels of the source are used
     failure: Exception | None = None  # why the file cannot be translated
 
     @property
@@ -99,6 +99,7 @@ class Report:
     failed: list[str] = dataclasses.field(default_factory=list)  # descriptions of files not written or not on the page
     tiled: int = 0  # images that were too large to be translated at once
     cut: int = 0  # files with several frames or pages, of which only the first was translated
+    partial: int = 0  # files of which only some channels were translated
     skipped: int = 0  # files that existed before
     seconds: float = 0.0
     page: pathlib.Path | None = None
@@ -106,7 +107,7 @@ class Report:
 
     def add(self, part: Report) -> None:
         """Add the report of some of the files."""
-        for name in ("done", "images", "failed", "tiled", "cut", "items"):
+        for name in ("done", "images", "failed", "tiled", "cut", "partial", "items"):
             setattr(self, name, getattr(self, name) + getattr(part, name))
 
     @contextlib.contextmanager
@@ -209,6 +210,7 @@ class FileTranslator:
             source = Slice(task.source, 0, axis) if self._is_stack(task) else task.source
             facts = reader.check(source, self._channels, bool(self._ranges[0]), by_rows)
             height, width = self._request.size[::-1] if self._request.size else (facts.height, facts.width)
+            task = dataclasses.replace(task, partial=facts.partial_of > 0)
             deep = facts.deep or any(self._ranges)
             if not (by_rows and height * width > tiff_format.LARGE_PIXELS):
                 self._check_memory(height * width, deep)
@@ -278,7 +280,7 @@ class FileTranslator:
                 if any((each.pixels.shape, each.pixels.dtype) != (first.shape, first.dtype) for each, _ in images):
                     raise ImageError("its images differ in size or depth: expected equal ones, or --stacks first")
                 for number, (image, result) in enumerate(zip(images, self._generate(task, images)), start):
-                    made = self._to_values(task, image[0], result[0])
+                    made = self._to_values(task, image, result[0], slices[number][0])
                     if number == 0:
                         shape, dtype = (count, *made.pixels.shape), made.pixels.dtype
                         put = stack.enter_context(
@@ -355,8 +357,7 @@ class FileTranslator:
                 formats.write_rows(task.target, image.header.height, rows, task.format)
             finally:
                 self._idle.put(model)
-            report.done, report.images, report.tiled = report.done + 1, report.images + 1, report.tiled + 1
-            report.cut += task.images > 1
+            self._report(report, task, image.header.height * image.header.width)
         return True
 
     def _make_rows(self, model: Model, task: FileTask, image: reader.RowImage) -> Iterator[DecodedImage]:
@@ -368,7 +369,7 @@ class FileTranslator:
         top = 0
         size, progress = (image.header.height, image.header.width), functools.partial(self._progress, task)
         for output in model.translate_rows(self._request.direction, lambda rows: read(rows).pixels, size, progress):
-            yield self._to_values(task, read(slice(top, top + len(output))), output)
+            yield self._to_values(task, (read(slice(top, top + len(output))), None), output, task.source)
             top += len(output)
 
     def _generate(self, task: FileTask, images: Sequence[Pair], cycles: bool = True) -> list[Result]:
@@ -387,53 +388,45 @@ class FileTranslator:
         finally:
             self._idle.put(model)
 
-    def _to_values(self, task: FileTask, original: DecodedImage, output: np.ndarray) -> DecodedImage:
+    def _to_values(self, task: FileTask, image: Pair, output: np.ndarray, source: Source) -> DecodedImage:
         """Return a translation with the values of the range of its domain, and the metadata of its original."""
-        image, value_range = conversions.with_pixels(original, output), self._ranges[1]
+        original, mask = image
+        made, value_range = conversions.with_pixels(original, output), self._ranges[1]
         if self._request.strip_metadata:
-            kept = Metadata(image.metadata.profile, nodata=image.metadata.nodata, array=image.metadata.array)
-            image = dataclasses.replace(image, metadata=kept)
-        any_values = formats.FORMATS[task.format].any_values
+            kept = Metadata(made.metadata.profile, nodata=made.metadata.nodata, array=made.metadata.array)
+            made = dataclasses.replace(made, metadata=kept)
+        form = formats.FORMATS[task.format]
         if value_range:
-            image = image_to_values(image, value_range, floats=any_values)
-        return restore_nodata(image) if any_values else image
+            made = image_to_values(made, value_range, floats=form.any_values)
+        if mask is not None and not self._request.size and self._ranges[0] == value_range:
+            has_opacity = made.opacity is not None and form.opacity and not self._is_stack(task)
+            values = conversions.read_values(source, self._channels, bool(value_range), has_opacity)
+            with np.errstate(over="ignore", invalid="ignore"):
+                outside = values.astype(made.pixels.dtype)
+            is_held = (outside == values) | np.issubdtype(outside.dtype, np.floating)  # not 0.5 by integers
+            made = dataclasses.replace(made, pixels=np.where(mask | ~is_held, made.pixels, outside))
+        return restore_nodata(made) if form.any_values else made
 
     def _write(self, report: Report, task: FileTask, image: Pair, output: np.ndarray, cycle: np.ndarray | None) -> None:
         """Write a translation, and its copies for the page."""
-        original, mask = image
+        made = self._to_values(task, image, output, task.source)
         if write_copy := formats.FORMATS[task.format].copy:
             run, checkpoint = self._model.path.resolve().name, self._model.checkpoint
             note = f"{self._model.config.objective.objective} {self._request.direction}, {run}, {checkpoint.name}"
             network = f"{self._request.direction} of {checkpoint.resolve()}"
-            pixels = conversions.with_pixels(original, output).pixels
             with formats.partial_file(task.target) as path:
-                write_copy(path, task.source, pixels, self._ranges[1], original.fractional, note, network)
+                write_copy(path, task.source, made.pixels, self._ranges[1], note, network)
         else:
-            colored = output if mask is None else self._restore_colors(task, original, mask, output)
-            formats.write(task.target, self._to_values(task, original, colored), task.format)
-        self._report(report, task, output.shape[0] * output.shape[1], (original, (output, cycle)))
-        report.cut += task.images > 1
-
-    def _restore_colors(
-        self, task: FileTask, original: DecodedImage, mask: np.ndarray, output: np.ndarray
-    ) -> np.ndarray:
-        """Return a translation whose transparent pixels outside of the mask have the colors of the file.
-
-        Networks see transparent pixels blended with white, so the file is decoded again.
-        """
-        if original.opacity is None or self._request.size or not formats.FORMATS[task.format].opacity:
-            return output
-        with open_regular(task.source) as file:
-            bands = formats.open_image(file).header.bands
-        pixels = conversions.read(task.source, bands, self._ranges).pixels
-        blended, _ = convert_bands(pixels, self._channels, has_opacity=bands in (2, 4))
-        if np.abs(blended.astype(np.int32) - original.pixels).max() > 1:
-            return output  # of a palette, or converted by a color profile, or premultiplied
-        colors, _ = convert_bands(pixels[..., :-1], self._channels, has_opacity=False)
-        return np.where(mask, output, colors)
+            formats.write(task.target, made, task.format)
+        self._report(report, task, output.shape[0] * output.shape[1], (image[0], (output, cycle)))
 
     def _report(
-        self, report: Report, task: FileTask, area: int, shown: tuple[DecodedImage, Result] | None, count: int = 1
+        self,
+        report: Report,
+        task: FileTask,
+        area: int,
+        shown: tuple[DecodedImage, Result] | None = None,
+        count: int = 1,
     ) -> None:
         """Count a file with its images of `area` pixels, one of which is shown on the page."""
         if self._page and shown:
@@ -445,6 +438,8 @@ class FileTranslator:
                 raise OSError(f"translated, but not shown on the page: {error}") from error
         report.done, report.images = report.done + 1, report.images + count
         report.tiled += area > self._model.tile**2
+        report.cut += task.images > count
+        report.partial += task.partial
 
 
 def _read_mask(source: Source, original: Sequence[int], resized: Sequence[int]) -> np.ndarray:

@@ -48,7 +48,7 @@ MEASURES = np.dtype(
         ("mean", np.float32, (3,)),  # by channel, in levels of 255; gray images have one channel three times
         ("deviation", np.float32, (3,)),
         ("colored", bool),
-        ("channel_pages", np.int32),
+        ("partial_of", np.int32),  # bands of the file if only some of them are used, otherwise 0
         ("images", np.int32),  # of the file
         ("deep", bool),  # more than 8 bits per band, or a value range
         ("levels", np.float32, (3, BINS)),  # share of the pixels at equal intervals of the levels, by channel
@@ -204,7 +204,7 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
         mean,
         deviation,
         spread > GRAY_SPREAD,
-        *(header.channel_pages, 1, header.deep or value_range is not None),
+        *(header.partial_of(channels), 1, header.deep or value_range is not None),
         _shares_of_levels(visible(pixels)),
     )
 

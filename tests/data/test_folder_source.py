@@ -227,18 +227,18 @@ def test_stacks_give_an_image_for_each_page(tmp_path):
 
 
 def test_channels_that_are_not_used_are_named(tmp_path):
-    for domain, channels in (("A", 4), ("B", 3)):
+    pages = {"ome": True, "metadata": {"axes": "CYX"}, "photometric": "minisblack"}
+    for domain, shape, options in (
+        ("A", (4, 16, 20), pages),
+        ("B", (16, 20, 4), {"photometric": "rgb", "extrasamples": (0,)}),
+    ):
         (tmp_path / f"train{domain}").mkdir()
         for name in ("0.tif", "1.tif"):
-            pages, options = np.zeros((channels, 16, 20), np.uint8), {"ome": True, "metadata": {"axes": "CYX"}}
-            tifffile.imwrite(tmp_path / f"train{domain}" / name, pages, photometric="minisblack", **options)
-    note = (
-        "trainA: 1 image with a page for each channel, for example trainA/1.tif (4); only the first channel is used:"
-        " --channels_x 4 uses all"
-    )
+            tifffile.imwrite(tmp_path / f"train{domain}" / name, np.zeros(shape, np.uint8), **options)
+    note = "trainA: 1 image with more channels than are used, for example trainA/1.tif (4): --channels_x 4 uses all"
     for notes in (load(tmp_path).notes, inspect(tmp_path).notes):
-        assert note in notes and not any(text.startswith("trainB") for text in notes)
-    assert not any(text.startswith("train") for text in load(tmp_path, channels_x=4).notes)
+        assert note in notes and note.replace("trainA", "trainB").replace("_x", "_y") in notes
+    assert not any(text.startswith("train") for text in load(tmp_path, channels_x=4, channels_y=4).notes)
 
 
 def test_the_last_slices_of_a_single_file_are_held_out(tmp_path):

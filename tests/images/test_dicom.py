@@ -14,6 +14,7 @@ from cyclegan.errors import UserError
 from cyclegan.images import reader
 from cyclegan.images.dicom_format import write_copy
 from cyclegan.images.reader import Slice
+from cyclegan.images.value_range import FULL_RANGE, to_values, value_type
 from tests.images.dicom_samples import compressed, dicom, twelve_bits
 
 pydicom = pytest.importorskip("pydicom")
@@ -166,7 +167,7 @@ def test_enhanced_frames_have_a_slope_of_their_own(tmp_path):
     assert (values(path.read_bytes()) == 2.0 * stored[0] - 1024).all()
     assert (reader.decode_values(Slice(str(path), 1), 1).pixels[..., 0] == 3.0 * stored[1] - 24).all()
     with pytest.raises(ValueError, match="an enhanced DICOM file, whose copy would be wrong: expected --format tiff"):
-        write_copy(tmp_path / "b.dcm", path, twelve_bits()[..., None], None, False, "", "net")
+        write_copy(tmp_path / "b.dcm", path, twelve_bits()[..., None], None, "", "net")
 
 
 def in_items(data):
@@ -212,7 +213,9 @@ def copied(tmp_path):
         original = dicom(twelve_bits(), WindowCenter=40, WindowWidth=400, **tags)
         (tmp_path / "in.dcm").write_bytes(compressed(original) if compress else original)
         paths = tmp_path / "out.dcm", tmp_path / "in.dcm"
-        write_copy(*paths, levels[..., None], value_range, fractional, name, network)
+        value_range = value_range or FULL_RANGE
+        values = to_values(levels[..., None], value_range, value_type(value_range, fractional))
+        write_copy(*paths, values, value_range, name, network)
         return pydicom.dcmread(tmp_path / "out.dcm")
 
     return copy
@@ -286,7 +289,7 @@ def test_an_original_without_identifier_is_refused(tmp_path, name):
     delattr(dataset, name)
     dataset.save_as(tmp_path / "in.dcm")
     with pytest.raises(ValueError, match=f"no {name}: expected"):
-        write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", twelve_bits()[..., None], None, False, "", "net")
+        write_copy(tmp_path / "out.dcm", tmp_path / "in.dcm", twelve_bits()[..., None], None, "", "net")
 
 
 def test_a_copy_of_a_compressed_file_is_uncompressed(copied):

@@ -14,7 +14,7 @@ from PIL import Image, ImageCms
 from cyclegan.data import folder_source
 from cyclegan.errors import MissingPackageError
 from cyclegan.images import codec_format, reader
-from tests.images.samples import VALID, chunk, deep_values, png
+from tests.images.samples import VALID, chunk, deep_values, png, tiff_of
 
 COLORS = np.random.default_rng(0).integers(0, 256, (12, 10, 3)).astype(np.uint8)
 TWELVE = np.random.default_rng(1).integers(0, 4096, (12, 10, 3)).astype(np.uint16)
@@ -102,6 +102,11 @@ def test_a_jpeg_xl_file_has_the_size_of_its_header():
         (b"", "an empty file"),
         (b"\n<!DOCTYPE html><html>404</html>", "HTML"),
         (b"version https://git-lfs.github.com/spec/v1\noid", "a Git LFS pointer"),
+        (bytes(100), "only zeros"),
+        (b'{"a": 1}', "a text"),
+        (b"\xef\xbb\xbf<!-- a page --><html>", "HTML"),
+        (b"P5 8 8 255 " + bytes(64), "a PNM file"),
+        (b"\0\0\0\x18ftypcrx " + bytes(64), "a raw photo"),
         (b"\x93NUMPY\1\0", "a damaged NPY file: truncated"),
         (b"PK\3\4", "a damaged NPZ file: its header cannot be decoded"),
         (b"\x1f\x8b\x08", "a gzip file, not an image"),
@@ -156,6 +161,17 @@ def test_colors_are_converted_to_srgb(kind):
     same = reader.decode_values(saved(COLORS, srgb, **lossless))
     np.testing.assert_array_equal(same.pixels, COLORS)
     assert same.metadata.profile == srgb
+
+
+@pytest.mark.parametrize("extra", [["unspecified"], ["unspecified"] * 2, ["unspecified", "unassalpha"]])
+def test_bands_beside_the_colors_of_a_profile(extra):
+    other = np.full((12, 10, len(extra)), 255 if "unassalpha" in extra else 0, np.uint8)
+    content = tiff_of(
+        np.concatenate([COLORS, other], axis=2), photometric="rgb", extrasamples=extra, iccprofile=swapped_profile()
+    )
+    image = reader.decode_values(content)
+    assert np.abs(image.pixels.astype(int) - COLORS[..., [1, 0, 2]]).max() <= 2 and not image.metadata.profile
+    assert (image.opacity is None) == ("unassalpha" not in extra)
 
 
 def test_the_profile_of_a_jpeg_2000_file():

@@ -195,7 +195,7 @@ def test_other_files_are_neither_run_nor_read(tmp_path, kind, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "a.png"
     path.write_bytes(content)
-    names = {"eps": "a PostScript file", "pdf": "a PDF file", "svg": "an SVG file", "ppm": "a PPM file"}
+    names = {"eps": "a PostScript file", "pdf": "a PDF file", "svg": "an SVG file", "ppm": "a PNM file (PGM, PPM)"}
     text = f"{names[kind]}, not an image" if kind in names else "an empty file" if kind == "empty" else "not an image"
     assert f"{path} ({text}" in refused(path)
     assert not (tmp_path / "trap").exists() and not run.called

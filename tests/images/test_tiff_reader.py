@@ -312,6 +312,13 @@ def test_a_file_of_any_size_is_read_by_the_tiles_that_hold_the_rows(tmp_path, mo
         assert image is None
 
 
+def test_pages_have_no_other_axis(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((5, 8, 9), np.uint8), photometric="minisblack")
+    assert reader.count(tmp_path / "a.tif", 1, 0) == 5
+    with pytest.raises(ValueError, match="a TIFF file of several images, which has no --slice_axis 1"):
+        reader.count(tmp_path / "a.tif", 1, 1)
+
+
 def test_a_chain_of_pages_that_returns_ends():
     file = io.BytesIO()
     with tifffile.TiffWriter(file) as tif:

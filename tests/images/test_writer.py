@@ -72,6 +72,15 @@ def test_8_bit_formats_keep_the_upper_half(tmp_path, name, channels):
         assert found.opacity is None
 
 
+def test_limits_of_the_written_formats(tmp_path):
+    wide = DecodedImage(np.zeros((1, 70_000, 1), np.uint8))
+    for name in ("a.jpg", "a.webp", "a.gif"):
+        with pytest.raises(UserError, match="^70000 x 1 pixels don't fit into .* expected --format png"):
+            formats.write(tmp_path / name, wide)
+    formats.write(tmp_path / "b.jpg", DecodedImage(noise((4, 4, 3)), metadata=Metadata(xmp=b"x" * 100_000)))
+    assert reader.decode_values(tmp_path / "b.jpg").metadata.xmp == b""
+
+
 def test_color_profile_is_kept(tmp_path):
     profile = b"an ICC profile, as far as anyone here looks" * 4
     types = {"a.png": np.uint8, "b.png": np.uint16, "a.jpg": np.uint8, "a.tif": np.uint8, "b.tif": np.uint16}

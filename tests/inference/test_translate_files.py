@@ -106,8 +106,13 @@ def test_tiled_images_and_files_with_several_frames_are_counted(run_folder, tmp_
     frames = [Image.fromarray(images(16, 20, 3, seed=seed)) for seed in range(3)]
     for name, count in (("a.gif", 3), ("b.gif", 1), ("c.webp", 2)):
         frames[0].save(tmp_path / "in" / name, save_all=True, append_images=frames[1:count])
+    tifffile.imwrite(
+        tmp_path / "in" / "infrared.tif", images(16, 20, 4), photometric="rgb", extrasamples=["unspecified"]
+    )
+    channels = {"ome": True, "metadata": {"axes": "CYX"}, "photometric": "minisblack"}
+    tifffile.imwrite(tmp_path / "in" / "microscope.tif", images(2, 16, 20), **channels)
     report = translate([model], tmp_path / "in", tmp_path / "out")
-    assert (report.done, report.tiled, report.cut) == (4, 1, 2)
+    assert (report.done, report.tiled, report.cut, report.partial) == (6, 1, 2, 2)
     np.testing.assert_array_equal(reader.decode(tmp_path / "out" / "a.png"), model.x2y(images(520, 600, 3)))
 
 
@@ -509,6 +514,16 @@ def test_outside_of_the_masks_the_output_is_the_input(run_folder, tmp_path, html
     np.testing.assert_array_equal(
         reader.decode(tmp_path / "out/large.png")[masks["large.png"]], whole[masks["large.png"]]
     )
+
+
+def test_outside_of_the_masks_half_transparent_pixels_have_their_colors(model, tmp_path):
+    """Colors that were multiplied by the opacity, or come from a palette, are not blended with white."""
+    premultiplied = np.broadcast_to(np.uint8([50, 127, 7, 128]), (20, 24, 4))
+    tifffile.imwrite(tmp_path / "in.tif", premultiplied, photometric="rgb", extrasamples=["assocalpha"])
+    mask = write_mask(tmp_path / "masks" / "in.png", 20, 24)
+    assert translate(model, tmp_path / "in.tif", tmp_path / "out.png", masks=tmp_path / "masks").done == 1
+    with Image.open(tmp_path / "out.png") as image:
+        assert (np.asarray(image)[~mask] == [100, 253, 14, 128]).all()
 
 
 def test_masks_are_resized_with_their_images(model, tmp_path):

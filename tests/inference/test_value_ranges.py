@@ -12,7 +12,8 @@ from PIL import Image
 
 from cyclegan.config import Config
 from cyclegan.errors import UserError
-from cyclegan.images import reader
+from cyclegan.images import formats, reader
+from cyclegan.images.image import DecodedImage
 from cyclegan.inference.conversions import TILE
 from cyclegan.inference.model import Model
 from cyclegan.inference.translate_files import translate
@@ -161,6 +162,37 @@ def test_nan_stays_nan_beside_another_value_without_data(tmp_path):
         found, few = tifffile.imread(tmp_path / name), 16 // (2 if size else 1) // 4
         assert (found[:few] == -9999).all() and np.isnan(found[-few:]).all()
         assert (found[few:-few] >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["int16.tif", "float.tif", "stack.npy", "a.dcm", "slope.dcm"])
+def test_outside_of_the_masks_values_stay_those_of_the_file(tmp_path, name):
+    """Values outside of the value range, too, which are clipped where the networks see them."""
+    values, mask = twelve_bits() - 1024.0, np.zeros((*twelve_bits().shape, 1), np.uint8)
+    mask[4:12] = 1
+    tolerance, stacks = 0.0, "all" if name == "stack.npy" else "first"
+    if name.endswith("dcm"):
+        pytest.importorskip("pydicom")
+        slope = 0.5 if name == "slope.dcm" else 1
+        values, tolerance = values * slope, (slope != 1) * 0.02  # steps of 1/65535
+        content = dicom(twelve_bits(), RescaleIntercept=-1024 * slope, RescaleSlope=slope)
+        (tmp_path / name).write_bytes(content)
+    elif name == "stack.npy":
+        np.save(tmp_path / name, np.stack([values, values])[..., None].astype(np.int16))
+        np.save(tmp_path / "mask.npy", np.stack([mask, mask]))
+    else:
+        values = values.astype(np.int16) if name == "int16.tif" else values.astype(np.float32) / 3
+        tifffile.imwrite(tmp_path / name, values)
+    (tmp_path / "masks").mkdir()
+    if name == "stack.npy":
+        (tmp_path / "mask.npy").rename(tmp_path / "masks" / "stack.npy")
+    else:
+        formats.write((tmp_path / "masks" / name).with_suffix(".png"), DecodedImage(mask))
+    model = SameImage(**both("-100:100"))
+    report = translate(model, tmp_path / name, tmp_path / "out" / name, masks=tmp_path / "masks", stacks=stacks)
+    assert not report.failed
+    found = reader.decode_values(tmp_path / "out" / name, 1).pixels[..., 0]
+    np.testing.assert_allclose(found[mask[..., 0] == 0], values[mask[..., 0] == 0], atol=tolerance, rtol=0)
+    assert np.abs(found[4:12]).max() <= 100 + tolerance < np.abs(values[4:12]).max()
 
 
 def test_formats_that_cannot_hold_the_values_are_refused(folder):
