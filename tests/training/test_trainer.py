@@ -83,8 +83,8 @@ def test_durations_have_two_digits(seconds, text):
 
 @pytest.mark.slow
 def test_the_operations_of_the_preset_fast_are_those_that_an_estimate_assumes():
-    config = Config.from_settings(**PRESETS["fast"])
-    assert GAN(1, config, (128, 128)).flops(128, 128) == pytest.approx(FAST_FLOPS, rel=0.01)
+    gan = GAN(1, Config.from_settings(**PRESETS["fast"]), (128, 128))
+    assert gan.objective.flops(gan.networks, 128, 128) == pytest.approx(FAST_FLOPS, rel=0.01)
 
 
 def test_a_resumed_run_does_only_the_rest(fit):

@@ -134,7 +134,7 @@ def check_equal(world, trainer, folder, undisturbed):
 def score(world):
     """Return the options of a trainer that scores each epoch; compile the functions once for all starts."""
     if not hasattr(world, "evaluator"):
-        generators = dict(zip(("x2y", "y2x"), world.gan.generators_in_use))
+        generators = dict(zip(("x2y", "y2x"), world.gan.networks.generators.values()))
         extractor = features.make_extractor("random")
         world.evaluator = Evaluator(generators, *world.test.domains, (16, 16), extractor, batch_size=4)
     return {"evaluator": world.evaluator, "evaluate_every": 1}
