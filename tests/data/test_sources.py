@@ -114,7 +114,7 @@ def test_files_with_other_bands_are_named(bands, folder):
     ):
         with pytest.raises(UserError, match=text):
             load(bands, **flags)
-    assert load(folder, channels_x=1, channels_y=1).train_x.shape == (19, 24, 24, 1)
+    assert load(folder, channels_x=1, channels_y=1).train_x.shape == (16, 24, 24, 1)
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -164,12 +164,12 @@ print(slow & set(sys.modules))
 def test_folders_and_drawings_need_neither_tensorflow_nor_tfds(folder):
     command = [sys.executable, "-c", FOLDER_ALONE, str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["19 set()", "set()"], done.stderr
+    assert done.stdout.splitlines() == ["16 set()", "set()"], done.stderr
 
 
 def test_the_fingerprint_tells_names_and_lengths_but_not_the_folder(folder, tmp_path):
     before = load(folder).fingerprint()
-    assert before["trainA"].startswith("19 images (")
+    assert before["trainA"].startswith("16 images (")
     folder = folder.rename(tmp_path / "moved")
     assert load(folder).fingerprint() == before
     photograph(folder / "trainA" / "00.png", 0, 30)
