@@ -136,7 +136,7 @@ def test_every_imported_package_is_declared(info):
             elif isinstance(node, ast.ImportFrom):
                 imported.add(node.module)
     imported = {
-        {"PIL": "pillow", "pillow_jxl": "pillow_jxl_plugin"}.get(name, name)
+        {"PIL": "pillow", "google": "protobuf", "pillow_jxl": "pillow_jxl_plugin"}.get(name, name)
         for name in (name.split(".")[0] for name in imported)
     }
     own = {"cyclegan", "scripts", *(path.stem for path in scripts)}

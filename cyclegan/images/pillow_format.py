@@ -99,8 +99,14 @@ class PillowReader(ImageReader):
         )
 
     def count(self, channels: int) -> int:
-        """Return the number of frames; a JPEG has previews at most, and of 16 bits only the first frame is decoded."""
-        return 1 if self.header.format == "jpeg" or self.header.deep else getattr(self._image, "n_frames", 1)
+        """Return the number of frames; 1 for a JPEG, which has previews, for 16 bits, and if later ones are damaged."""
+        if self.header.format == "jpeg" or self.header.deep:
+            return 1
+        try:
+            return getattr(self._image, "n_frames", 1)
+        except (IndexError, OSError, SyntaxError, ValueError):
+            self._image.seek(0)
+            return 1
 
     def at(self, index: int) -> ImageReader:
         """Return the reader of a frame."""

@@ -247,8 +247,9 @@ def find_silent_failures(
             )
         if adversarial != "wgan-gp" and train.get(f"loss_{domain}/loss", 1) < WON:
             found[f"D_{domain} has won"] = (
-                f"D_{domain} is nearly always right about real and fake images (its loss was below {WON} for {WON_EPOCHS}"
-                f" epochs), so {other} learns little from it. Try a lower --lr, or more images, or more varied ones"
+                f"D_{domain} is nearly always right about real and fake images (its loss was below {WON} for"
+                f" {WON_EPOCHS} epochs), so {other} learns little from it. Try a lower --lr, or more images, or more"
+                " varied ones"
             )
     return found
 
