@@ -175,7 +175,7 @@ def test_the_fingerprint_tells_names_and_lengths_but_not_the_folder(folder, tmp_
     photograph(folder / "trainA" / "00.png", 0, 30)
     after = load(folder, cache="none").fingerprint()
     assert [part for part in after if after[part] != before[part]] == ["trainA bytes"]
-    (folder / "trainA" / "00.png").rename(folder / "trainA" / "000.png")
+    (folder / "trainA" / "00.png").rename(folder / "trainA" / "0.png")
     renamed = load(folder).fingerprint()
     assert [part for part in renamed if renamed[part] != after[part]] == ["trainA"]
 
@@ -186,7 +186,7 @@ def test_workers_notice_other_pixels_in_files_of_the_same_length(folder, ending)
     values = np.random.default_rng(0).integers(0, 256, (150, 150, 3)).astype(np.uint8)
     found = []
     for pixels in (values, np.roll(values, 1, axis=1), values):
-        Image.fromarray(pixels).save(folder / "trainA" / f"new.{ending}", compress_level=0)
+        Image.fromarray(pixels).save(folder / "trainA" / f"repaired.{ending}", compress_level=0)
         domains = load(folder)
         found.append((domains.fingerprint(), domains.samples()))
     assert found[0][0] == found[1][0] and found[0] == found[2]
