@@ -31,7 +31,7 @@ ALL_WORKERS_KNOW = "cyclegan.training"  # loggers below it report the same on ev
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FILES = {
     "train": "python train.py",
-    "translate": "python translate.py",
+    "translate": "python scripts/translate.py",
     "inspect": "python scripts/inspect_data.py",
 }  # programs of a clone, see `command`
 

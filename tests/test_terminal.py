@@ -366,3 +366,8 @@ def test_a_second_ctrl_c_ends_the_process_in_the_middle_of_a_step(first):
 def test_an_installed_command_names_the_extra(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/usr/bin/cyclegan-train"])
     assert terminal.install_command("wandb") == "pip install 'cyclegan[wandb]'"
+
+
+def test_the_programs_of_a_clone_exist():
+    root = pathlib.Path(__file__).resolve().parents[1]
+    assert all((root / text.split(" ")[1]).is_file() for text in terminal.FILES.values())

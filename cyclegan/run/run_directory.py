@@ -76,7 +76,7 @@ def check_output_dir(config: Config) -> None:
             f"--output_dir {path}: lies in the folder of the images, {config.data.dataset}; expected a folder"
             " outside of it, because samples would become training images"
         )
-    present = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    present = next(each for each in (path.absolute(), *path.absolute().parents) if os.path.exists(each))
     if present.is_dir() and not os.access(present, os.W_OK | os.X_OK):
         raise UserError(
             f"--output_dir {path}: {present} can't be written to; expected a folder that can be written to: use another"

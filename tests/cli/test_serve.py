@@ -75,6 +75,12 @@ def test_the_health_and_another_format(port, model):
     assert (status, kind) == (200, "image/webp") and Image.open(io.BytesIO(made)).size == (40, 24)
 
 
+def test_a_form_is_answered_with_the_command(port):
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("POST", "/translate", b"--a--", {"Content-Type": "multipart/form-data; boundary=a"})
+        assert b"curl --data-binary @FILE" in connection.getresponse().read()
+
+
 @pytest.mark.parametrize(
     "query, content, status, text",
     [

@@ -16,6 +16,20 @@ def test_a_missing_tracker_is_reported_before_anything_else(monkeypatch):
         train.main(["--wandb", "p"])
 
 
+@pytest.mark.parametrize(
+    "dataset, output, text",
+    [
+        ("absent", "run", "--dataset .*absent: no such folder"),
+        ("data", "data/run", "--output_dir .* lies in the folder"),
+    ],
+)
+def test_folders_are_checked_before_tensorflow_starts(monkeypatch, tmp_path, dataset, output, text):
+    (tmp_path / "data").mkdir()
+    monkeypatch.setattr(train.terminal, "start", None)
+    with pytest.raises(UserError, match=text):
+        train.main(["--dataset", str(tmp_path / dataset), "--output_dir", str(tmp_path / output)])
+
+
 def test_a_saved_configuration_does_not_choose_trackers(tmp_path):
     stranger = Config.from_settings(wandb="stranger", mlflow="http://stranger.example", lr=0.5)
     serialization.save(tmp_path / "config.json", stranger, {}, {})

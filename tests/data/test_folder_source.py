@@ -107,7 +107,7 @@ def test_five_percent_are_held_out_but_no_series(count, expected):
     kept, held_out, _ = folder_source.hold_out(names, "trainA")
     assert len(held_out) == expected and sorted(kept + held_out) == names
     assert kept == sorted(kept) and held_out == sorted(held_out)
-    if expected > 5:
+    if count > 100:
         assert len({name[:14] for name in held_out}) > 4
     others = [name.replace("trainA", "trainB").replace(".png", ".jpg") for name in names]
     _, beside, _ = folder_source.hold_out(others, "trainB")
@@ -245,7 +245,7 @@ def test_the_last_slices_of_a_single_file_are_held_out(tmp_path):
     for domain in "AB":
         save_stack(tmp_path / f"train{domain}" / "a.tif", range(40))
     domains = load(tmp_path, stacks="all", max_dataset_size=30)
-    assert (len(domains.train_x), domains.test_x.names) == (30, ["trainA/a.tif[38]", "trainA/a.tif[39]"])
+    assert (len(domains.train_x), domains.test_x.names) == (30, [f"trainA/a.tif[{i}]" for i in range(32, 40)])
     assert not reader._opened_files  # all images are in memory
     (tmp_path / "trainB" / "a.tif").write_bytes(b"II*\0")
     with pytest.raises(UserError, match="1 of 42 images cannot be used.*trainB/a.tif .a damaged TIFF"):

@@ -79,6 +79,14 @@ def test_images_beyond_the_limit_are_listed(tmp_path, monkeypatch):
     assert "<summary>1 not shown</summary><ul><li>trainA/copy3.png</li></ul>" in text
 
 
+def test_the_contact_sheet_leaves_out_unreadable_files(tmp_path):
+    sound_folder(tmp_path)
+    (tmp_path / "trainA" / "broken.png").write_bytes(b"no image")
+    report.check_folder(tmp_path / "report", tmp_path)
+    text = report.write(tmp_path / "report", inspect(tmp_path)).read_text(encoding="utf-8")
+    assert "<h2>What the networks will see</h2>" in text and text.count('src="images/train') == 2 * report.CROPS
+
+
 def test_folders_of_pages_are_checked(tmp_path):
     sound_folder(tmp_path / "data")
     with pytest.raises(UserError, match="lies among the images; expected a folder outside of trainA"):
