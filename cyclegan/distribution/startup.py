@@ -31,7 +31,8 @@ from cyclegan.errors import TrainingError, UserError, first_line
 logger = logging.getLogger(__name__)
 
 BACKLOG = 1024  # connections that wait to be accepted
-CONNECT_SECONDS = 2.0  # for one attempt to reach one worker, or to hear from it
+CONNECT_SECONDS = 2.0  # for one attempt to reach one worker
+HEAR_SECONDS = 60.0  # for a worker to send its line after it has connected, on a machine that is busy
 # Variables with the hosts that gRPC reaches without a proxy; the second holds if there is no first.
 NO_PROXY = ("no_grpc_proxy", "no_proxy")
 INTERVAL = 0.2  # seconds between two attempts
@@ -142,7 +143,7 @@ def meet(cluster: Cluster, timeout: float, stack: str) -> None:
 def _hear(connection: socket.socket, stacks: dict[int, str]) -> None:
     """Note the stack of the worker at the other end of a connection, which may also come from another program."""
     with connection, contextlib.suppress(OSError, ValueError, TypeError):
-        connection.settimeout(CONNECT_SECONDS)
+        connection.settimeout(HEAR_SECONDS)
         worker, stack = json.loads(connection.makefile("rb").readline())
         stacks[int(worker)] = str(stack)
 
