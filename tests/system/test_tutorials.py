@@ -1,8 +1,6 @@
 """The tutorials, on small made-up datasets."""
 
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -10,6 +8,7 @@ import tensorflow as tf
 
 from cyclegan.errors import TrainingError, UserError
 from scripts.tutorials import fashion, fashion_mnist, linear_keras
+from tests.system.runs import run
 
 
 def examples(count, seed):
@@ -136,8 +135,7 @@ def test_two_steps_of_the_line_by_hand(strategies):
 
 @pytest.mark.slow
 def test_the_line_is_found_by_a_program():
-    command = [sys.executable, linear_keras.__file__, "--devices", "2", "--epochs", "2"]
-    result = subprocess.run(command, capture_output=True, text=True)
+    result = run("--devices", "2", "--epochs", "2", program=linear_keras.__file__)
     assert result.returncode == 0 and result.stderr == "", result.stderr
     assert "Replicas: 2, global batch: 24" in result.stdout and result.stdout.count("The line by") == 2
     slopes = re.findall(r"The line by [\w ]+: ([\d.]+) x \+ ([\d.-]+);", result.stdout)
