@@ -14,6 +14,7 @@ import pytest
 from cyclegan import terminal
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.terminal import ENVIRONMENT, Signals
+from tests.system.runs import NOTICE
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -95,10 +96,12 @@ def test_a_phase_is_logged_with_its_time(configure_logging, capsys, monkeypatch)
 
 
 def process(code, *arguments, before=()):
-    """Run a program, by the command `before`; return the finished process."""
+    """Run a program, by the command `before`; return the finished process, without the notices of TensorFlow."""
     program = f"import os, signal, sys\nfrom cyclegan import terminal\n{code}"
     command = [*before, sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done.stderr = NOTICE.sub("", done.stderr)
+    return done
 
 
 def test_a_library_that_configures_logging_does_not_repeat_messages():
