@@ -53,6 +53,27 @@ def test_losses_of_a_sample_do_not_depend_on_the_others(compute):
     np.testing.assert_allclose(together, [compute(a[i : i + 1], b[i : i + 1]).numpy()[0] for i in range(3)], rtol=1e-6)
 
 
+def test_patch_nce_is_the_formula_of_the_reference():
+    """Compare with the positive logit in front of the logits of all keys, where -10 replaces the positive one."""
+    rng = np.random.default_rng(0)
+    queries, keys = rng.normal(size=(2, 3, 6, 4))
+    expected = []
+    for q, k in zip(queries, keys):
+        q, k = (each / (np.linalg.norm(each, axis=1, keepdims=True) + 1e-7) for each in (q, k))
+        logits = q @ k.T
+        positive = logits.diagonal().copy()
+        np.fill_diagonal(logits, -10)
+        logits = np.concatenate([positive[:, None], logits], axis=1) / 0.07
+        expected.append(np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[:, 0]))
+    queries, keys = (unit(tf.constant(each, tf.float32)) for each in (queries, keys))
+    with tf.GradientTape() as tape:
+        tape.watch([queries, keys])
+        found = losses.patch_nce(queries, keys)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    of_queries, of_keys = tape.gradient(found, [queries, keys])
+    assert of_keys is None and np.abs(of_queries).max() > 0
+
+
 def test_reduce_mean_divides_by_the_global_batch():
     shares = [losses.reduce_mean(tf.constant(share), 3).numpy() for share in ([3.0], [6.0], [9.0])]
     assert (

@@ -10,11 +10,12 @@ import tensorflow as tf
 from PIL import Image
 
 from cyclegan.config import Config, serialization
-from cyclegan.data.sources import SPLITS
+from cyclegan.data.sources import SPLITS, draw
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import UserError
+from cyclegan.images import geometry
 from cyclegan.networks import compat
 from cyclegan.run.run_directory import RunDirectory
 from cyclegan.training import setup
@@ -231,3 +232,12 @@ def test_xla_is_timed_only_on_gpus_and_chosen_once(monkeypatch, caplog, flags, h
     is_timed = has_gpu and earlier in (None, "auto") and not flags
     expected = ["--xla on from here on: a step takes 12.3 ms without XLA, 10.0 ms with XLA"]
     assert caplog.messages[-1:] == (expected if is_timed else [])
+
+
+def test_training_crops_until_the_rates_decay(make):
+    trainer, _ = make(image_size=16, load_size=24, crop_until_decay=True, epochs=4, decay_from=3)
+    whole = [geometry.resize(draw("stripes", "trainA", i, 24), (16, 16)) for i in range(2)]
+    whole += [image[:, ::-1] for image in whole]
+    for epoch in (2, 3):
+        image = trainer.splits[0].dataset.image("X", epoch, 0)
+        assert any(np.array_equal(image, each) for each in whole) == (epoch == 3)
