@@ -219,7 +219,7 @@ def describe_others(folder: str, others: Sequence[str]) -> str:
 
 
 def describe_missing(folder: str | os.PathLike[str]) -> str:
-    """Return what is at the path of a folder that does not exist."""
+    """Return why there is no folder at a path, such as "no such folder" or a link to nothing."""
     if os.path.exists(folder):
         return "a file"
     is_link = os.path.islink(folder)

@@ -74,7 +74,7 @@ Settings: `{flags}`. `config.json` has all of them.
 
 ## License
 
-The program has the license Apache-2.0. The license of these weights depends on that of the training images: set
+The program has the license Apache-2.0. The training images decide which license these weights can have: set
 `license` above before you upload the folder.
 """
 

@@ -28,7 +28,7 @@ TOLERANCE = 0.01  # of the statistics; images then differ by less than a level o
 BAND = 4  # times the pixels of a tile, in a row of tiles
 
 Moments = Sequence[np.ndarray]  # of each instance normalization: [mean, variance] or [shift, ratio], [2, C]
-Progress = Callable[[str], None]  # is told the tile before it is translated, such as "pass 2, tile 3 of 12"
+Progress = Callable[[str], None]  # called before each tile, with a text such as "pass 2, tile 3 of 12"
 
 
 class Network(NamedTuple):

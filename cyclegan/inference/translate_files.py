@@ -247,7 +247,7 @@ def _make_tasks(base: str, names: Sequence[str], folder: pathlib.Path, format: s
 def _find_images(sources: Sequence[str]) -> tuple[str, list[str]]:
     """Return (folder, sorted names relative to it) of the images of folders, patterns and files.
 
-    Of several, the folder is the one that holds all of them.
+    With several sources, the folder is the nearest one that holds all of them.
     """
     others: list[str] = []
     found = [_find(source, others) for source in sources]
