@@ -70,7 +70,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def generators():
-    return {"x2y": make_generator(3, 1), "y2x": make_generator(1, 3)}
+    return {"x2y": make_generator(3, 1), "y2x": make_generator(1, 3, antialias=True)}
 
 
 @pytest.fixture(scope="module")
