@@ -72,7 +72,7 @@ def translate_content(
         target = pathlib.Path(folder, "translation")
         source.write_bytes(content)
         try:
-            report = translate(models, source, target, direction=direction, format=format)  # type: ignore[arg-type]
+            report = translate(models, source, target, direction=direction, format=format)  # type: ignore[arg-type]  # checked above
             if report.failed:
                 raise UserError(report.failed[0])
         except UserError as error:
@@ -178,7 +178,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     """
     given = parse(argv)
     try:
-        import fastapi  # noqa: F401
+        import fastapi  # noqa: F401  for `make_app`
         import uvicorn
     except ImportError as error:
         raise MissingPackageError(
