@@ -133,6 +133,22 @@ def test_two_steps_of_the_line_by_hand(strategies):
         assert [value.numpy().item() for value in model.trainable_variables] == pytest.approx([0.93, 0.51])
 
 
+def test_batches_are_full_and_their_order_depends_on_the_seed():
+    whole, filled = (
+        [part.numpy().tolist() for part in batch] for batch in fashion.batches(np.arange(5), np.arange(5), 4)
+    )
+    assert whole == [[0, 1, 2, 3], [0, 1, 2, 3], [1, 1, 1, 1]]
+    assert filled == [[4, 0, 1, 2], [4, 0, 1, 2], [1, 0, 0, 0]]
+
+    def order(seed):
+        ((images, labels, _),) = fashion.batches(np.arange(9), np.arange(9) + 10, 9, seed)
+        np.testing.assert_array_equal(images + 10, labels)
+        return images.numpy().tolist()
+
+    first, second = order([0, 1]), order([0, 2])
+    assert sorted(first) == sorted(second) == list(range(9)) and first != second and first == order([0, 1])
+
+
 @pytest.mark.slow
 def test_the_line_is_found_by_a_program():
     result = run("--devices", "2", "--epochs", "2", program=linear_keras.__file__)
