@@ -14,11 +14,12 @@ MARKERS = ("saved_model.pb", "networks.json")  # files in folders that are expor
 
 def describe_path(path: str | os.PathLike[str]) -> str:
     """Return what a path is, such as "a run" or "a folder of images"."""
-    from cyclegan.data.folder_source import is_image  # takes a moment, and is needed for mistakes only
+    # Takes a moment, and is needed for mistakes only.
+    from cyclegan.data.folder_source import describe_missing, is_image
 
     folder = pathlib.Path(path).expanduser()
     if not folder.exists():
-        return "no file or folder"
+        return describe_missing(folder, "file or folder").replace("no such", "no", 1)
     if folder.is_file():
         return (
             "an exported network" if folder.suffix in EXPORTS else "an image" if is_image(os.fspath(path)) else "a file"

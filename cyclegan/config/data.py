@@ -118,13 +118,8 @@ class DataConfig(Section):
 
     def is_inside(self, path: str | os.PathLike[str]) -> bool:
         """Return whether a path is the folder of the images or lies in it."""
-        whole = pathlib.Path(path).expanduser().resolve()
-        return self.folder is not None and self.folder.resolve() in (whole, *whole.parents)
-
-    @property
-    def tfds_folder(self) -> pathlib.Path:
-        """Folder of prepared TensorFlow Datasets."""
-        return pathlib.Path(self.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+        whole = pathlib.Path(os.path.realpath(os.path.expanduser(path)))  # `resolve` fails for a link to itself
+        return self.folder is not None and pathlib.Path(os.path.realpath(self.folder)) in (whole, *whole.parents)
 
     @property
     def has_pairs(self) -> bool:
@@ -165,7 +160,7 @@ class DataConfig(Section):
     @property
     def name(self) -> str:
         """Last part of `dataset`: "horse2zebra" for "cycle_gan/horse2zebra", "photos" for "/data/photos/"."""
-        return pathlib.Path(os.path.expanduser(self.dataset)).resolve().name or "data"
+        return os.path.basename(os.path.realpath(os.path.expanduser(self.dataset))) or "data"
 
     def _check(self) -> None:
         if self.epoch_size not in ("min", "max") and not (self.epoch_size.isdecimal() and int(self.epoch_size) >= 1):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import errno
 import hashlib
 import itertools
 import os
 import pathlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NoReturn, Union
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, NoReturn, Union
 
 import numpy as np
 
@@ -17,14 +20,22 @@ from cyclegan.data.loading import ImageFiles
 from cyclegan.errors import UserError, counted, printable
 from cyclegan.images import dicom_format, formats, reader
 from cyclegan.images.geometry import format_size
-from cyclegan.images.reader import Slice
+from cyclegan.images.reader import Slice, Source
 
 EXTENSIONS = tuple(itertools.chain.from_iterable(form.endings for form in formats.FORMATS.values()))
 TRAINING = ("trainA", "trainB")
 DICOMDIR = "DICOMDIR"  # the table of contents of a medium
-MAX_EXTENSIONS = 5  # of other files, named in a remark
+MAX_SHOWN = 5  # names in a remark
 Name = Union[str, Slice]  # of an image: the path of a file, or one of its images
 HELD_OUT = 20  # one in so many training images is used for validation if there is no test folder
+
+
+class Found(NamedTuple):
+    """Images of a dataset, which were not read yet."""
+
+    sources: Mapping[str, Sequence[Source]]  # paths or contents of files by split, such as "trainA"
+    names: Mapping[str, Sequence[str]]  # which do not depend on the place of the dataset
+    notes: Sequence[str] = ()  # remarks for the user
 
 
 def find_images(folder: str | os.PathLike[str], others: list[str] | None = None) -> list[str]:
@@ -50,186 +61,175 @@ def find_images(folder: str | os.PathLike[str], others: list[str] | None = None)
     return sorted(found)
 
 
-def expand(
-    folder: str | os.PathLike[str],
-    files: Sequence[Name],
-    channels: int,
-    data: DataConfig,
-    bars: bool = False,
-    unreadable: list[str] | None = None,
-) -> list[Name]:
-    """Return the images of files, whose paths are relative to a folder: with --stacks all, all images of each file.
+def expand(files: Sequence[str], channels: int, data: DataConfig, bars: bool = False) -> list[Name]:
+    """Return the images of files: with --stacks all, all images of each file; of a film, one in --film_every frames.
 
-    One in --film_every frames of a film is an image. If there is a list `unreadable`, descriptions of files that cannot
-    be read are added to it, and each of them counts as one image; otherwise they raise `UserError`.
+    A file whose images cannot be counted has a first one, so that reading this gives the reason.
     """
+    films = [*map(formats.is_film, files)]
     counts = [1] * len(files)
-    films = [isinstance(name, str) and formats.is_film(name) for name in files]
-    stacked = [index for index, is_film in enumerate(films) if is_film or data.stacks == "all"]
 
-    def count(_: str, number: int) -> None:
-        index = stacked[number]
-        name = files[index]
-        try:
-            if isinstance(name, str):
-                path = os.path.join(folder, name)
-                with loading.naming_image(path, "", index):
-                    counts[index] = reader.count(path, channels, data.slice_axis)
-        except loading.UnreadableImageError as error:
-            if unreadable is None:
-                raise
-            unreadable.append(str(error))
+    def count(index: int) -> None:
+        counts[index] = 0
+        with contextlib.suppress(Exception):  # the libraries raise almost anything for a damaged file
+            counts[index] = reader.count(files[index], channels, data.slice_axis)
 
-    if stacked:
-        loading.for_each_image({"": stacked}, count, "Counting images", bars)
+    if stacked := [index for index, is_film in enumerate(films) if is_film or data.stacks == "all"]:
+        loading.for_each(stacked, count, "Counting images", bars)
     images: list[Name] = []
-    for name, number, is_film in zip(files, counts, films):
-        numbers = range(0, number, data.film_every if is_film else 1)
-        images += [name] if number == 1 else [Slice(f"{name}", i, data.slice_axis) for i in numbers]
+    for path, number, is_film in zip(files, counts, films):
+        numbers = range(0, number or 1, data.film_every if is_film else 1)
+        images += [path] if number == 1 else [Slice(path, i, data.slice_axis) for i in numbers]
     return images
 
 
-def below(folder: str | os.PathLike[str], name: Name) -> Name:
-    """Return an image whose path is relative to a folder as an image to read."""
-    if isinstance(name, Slice):
-        return name._replace(path=os.path.join(folder, name.path))
-    return os.path.join(folder, name)
+def name_below(folder: str | os.PathLike[str], image: Name) -> str:
+    """Return the name of an image: its path relative to a folder in which it lies, and its number in the file."""
+    return f"{image}"[len(os.path.join(folder, "")) :]
 
 
-def describe_stacks(
-    data: DataConfig, names: Mapping[str, Sequence[Name]], facts: Mapping[str, np.ndarray]
-) -> Iterator[str]:
+def describe_stacks(data: DataConfig, found: Found, facts: Mapping[str, np.ndarray]) -> Iterator[str]:
     """Yield remarks about files with several images, or with channels that are not used."""
-    for split, part in names.items():
-        if files := {name.path for name in part if isinstance(name, Slice)}:
-            flat = sum(not isinstance(name, Slice) for name in part)
-            yield f"{split}: {counted(len(part), 'image')} in {counted(len(files) + flat, 'file')}"
+    for split, names in found.names.items():
+        slices = [source for source in found.sources[split] if isinstance(source, Slice)]
+        if slices:
+            files = len({source.path for source in slices}) + len(names) - len(slices)
+            yield f"{split}: {counted(len(names), 'image')} in {counted(files, 'file')}"
         images, bands = facts[split]["images"], facts[split]["partial_of"]
-        several = np.flatnonzero(images > 1)
-        if len(several):
-            example = f"{printable(part[several[0]])} ({images[several[0]]})"
+        if len(several := np.flatnonzero(images > 1)):
             yield (
-                f"{split}: {counted(len(several), 'file')} with several pages, slices or frames, for example {example};"
-                " only the first of each is used: --stacks all uses all"
+                f"{split}: {counted(len(several), 'file')} with several pages, slices or frames, for example"
+                f" {printable(names[several[0]])} ({images[several[0]]}); only the first of each is used: --stacks all"
+                " uses all"
             )
-        partial = np.flatnonzero(bands)
-        if len(partial):
-            example, number = printable(f"{part[partial[0]]}"), bands[partial[0]]
+        if len(partial := np.flatnonzero(bands)):
+            number = bands[partial[0]]
             yield (
-                f"{split}: {counted(len(partial), 'image')} with more channels than are used, for example {example}"
-                f" ({number}): --channels_{'y' if split.endswith('B') else 'x'} {number} uses all"
+                f"{split}: {counted(len(partial), 'image')} with more channels than are used, for example"
+                f" {printable(names[partial[0]])} ({number}): --channels_{'y' if split.endswith('B') else 'x'} {number}"
+                " uses all"
             )
 
 
-def find_splits(
-    folder: pathlib.Path,
-    data: DataConfig,
-    splits: Collection[str],
-    bars: bool = False,
-    unreadable: list[str] | None = None,
-) -> tuple[dict[str, list[Name]], list[str]]:
-    """Return the images of the splits of a dataset, such as "trainA", and remarks for the user.
+def find(folder: pathlib.Path, data: DataConfig, splits: Sequence[str], bars: bool = False) -> Found:
+    """Return the images of some splits of a dataset in a folder.
 
-    Paths are relative to the folder. Without a test folder, training images of the domain are held out for validation,
-    see `hold_out`. For `unreadable` see `expand`.
+    Without a test folder, training images of the domain are held out for validation, see `hold_out`.
     """
-    names: dict[str, list[Name]] = {}
+    images: dict[str, list[Name]] = {}
     notes: list[str] = []
     for domain in "AB":
         train, test = f"train{domain}", f"test{domain}"
         has_test = os.path.lexists(folder / test)
-        needed = [test] * has_test + [train] * (train in splits or not has_test)
-        for split in needed:
+        for split in [test] * has_test + [train] * (train in splits or not has_test):
             if not (folder / split).is_dir():
-                absent = f", and no {test}" if needed == [train] and train not in splits else ""
+                absent = "" if has_test or train in splits else f", and no {test}"
                 around = f": try {folder.parent}" if (folder.parent / split).is_dir() else ""
                 raise UserError(
                     f"{folder / split}: {describe_missing(folder / split)}{absent}; expected images of one domain in"
-                    f" trainA, of the other in trainB{around or _describe_content(folder)}"
+                    f" trainA, of the other in trainB{around or f'; {folder} has {_shown(sorted(os.listdir(folder)))}'}"
                 )
-            files = _list_split(folder, split, notes)
-            names[split] = expand(folder, files, data.channels(split), data, bars, unreadable)
+            images[split] = expand(_list_split(folder, split, notes), data.channels(split), data, bars)
         if not has_test:
-            names[train], names[test], note = hold_out(names[train], train)
+            images[train], images[test], note = hold_out(images[train], os.path.join(folder, train))
             notes.append(f"No {test} in {folder}: {note}")
-    return {split: names[split] for split in splits}, notes
+    sources = {split: images[split][: data.max_dataset_size] for split in splits}
+    return Found(sources, {split: [name_below(folder, each) for each in sources[split]] for split in splits}, notes)
 
 
-def hold_out(images: Sequence[Name], split: str) -> tuple[list[Name], list[Name], str]:
-    """Divide the images of a training split into those to train on and those for validation; describe the latter.
+def hold_out(images: Sequence[Name], folder: str) -> tuple[list[Name], list[Name], str]:
+    """Divide the images of a training folder into those to train on and those for validation; describe the latter.
 
     A hash of the name chooses the files for validation, so that they are no series; the choice is the same for equal
     names in trainA and trainB. Of files with several images, whole files are held out, because neighbors look alike; of
     a single such file, the last images. A single image is used for both.
     """
+    split = os.path.basename(folder)
     if len(images) == 1:
         return [*images], [*images], f"the only image of {split} is used for training and for validation"
     files: dict[str, list[Name]] = {}
     for image in images:
         files.setdefault(image.path if isinstance(image, Slice) else image, []).append(image)
+
+    def hash_of(path: str) -> bytes:
+        return hashlib.sha256(os.fsencode(stem(name_below(folder, path)))).digest()
+
     flat, stacks = ([path for path, part in files.items() if (len(part) > 1) == is_stack] for is_stack in (False, True))
     held_out: set[Name] = set()
     texts = []
     for unit, group in (("images", flat), ("files with several images", stacks)):
         if len(group) > 1:
-            paths = sorted(group, key=_hash)[: number_held_out(len(group))]
+            paths = sorted(group, key=hash_of)[: _number_held_out(len(group))]
             held_out.update(image for path in paths for image in files[path])
             texts.append(f"{len(paths)} of {len(group)} {unit} of {split}")
     if len(stacks) == 1:
         part = files[stacks[0]]
-        last = part[-number_held_out(len(part)) :]
+        last = part[-_number_held_out(len(part)) :]
         held_out.update(last)
-        texts.append(f"the last {len(last)} of {len(part)} images of {printable(stacks[0])} (like those before them)")
+        name = printable(os.path.join(split, name_below(folder, stacks[0])))
+        texts.append(f"the last {len(last)} of {len(part)} images of {name} (like those before them)")
     kept, chosen = ([image for image in images if (image in held_out) == is_held] for is_held in (False, True))
     return kept, chosen, f"{' and '.join(texts)} are held out for validation"
 
 
-def number_held_out(count: int) -> int:
+def _number_held_out(count: int) -> int:
     """Return how many of some images or files are held out: 5 % or more; at least one in five, up to 8; at least 1."""
     return max(min(8, count // 5), -(-count // HELD_OUT))
 
 
-def _hash(path: str) -> bytes:
-    """Return the hash of the name of a file below its split, without the extension."""
-    return hashlib.sha256(os.fsencode(stem(path.partition(os.sep)[2]))).digest()
-
-
-def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[Name]:
-    """Return the image files of a split; add a remark about its other files to `notes`."""
+def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[str]:
+    """Return the paths of the image files of a split; add a remark about its other files to `notes`."""
     others: list[str] = []
-    names: list[Name] = [os.path.join(split, name) for name in find_images(folder / split, others)]
+    names = find_images(folder / split, others)
+    notes += [describe_others(split, others)] if others else []
     if not names:
-        hint = f". {describe_others(split, others)}" if others else ""
+        hint = f". {notes[-1]}" if others else ""
         raise UserError(f"{folder / split}: no images; expected at least one of {' '.join(EXTENSIONS)}{hint}")
-    if others:
-        notes.append(describe_others(split, others))
-    return names
+    return [os.path.join(folder, split, name) for name in names]
 
 
 def describe_others(folder: str, others: Sequence[str]) -> str:
     """Return a remark about the files of a folder that are not used."""
-    links = [path for path in others if os.path.islink(path) and not os.path.exists(path)]
+    links = [path for path in others if not os.path.exists(path)]
     files = {*others} - {*links}
     kinds = ["links to nothing"] * bool(links)
     kinds += sorted({os.path.splitext(path)[1].lower() or os.path.basename(path) for path in files})
-    shown = printable(", ".join(kinds[:MAX_EXTENSIONS])) + ", ..." * (len(kinds) > MAX_EXTENSIONS)
-    hints = [f"for example {printable(links[0])} -> {printable(os.readlink(links[0]))}"] if links else []
+    hints = [f"for example {printable(links[0])}, {describe_missing(links[0])}"] if links else []
     hints += ["if they are images, convert them to PNG or JPEG"] * bool(files)
-    return f"Files of {printable(folder)} that are not used: {len(others)} ({shown}); {'; '.join(hints)}"
+    return f"Files of {printable(folder)} that are not used: {len(others)} ({_shown(kinds)}); {'; '.join(hints)}"
 
 
-def describe_missing(folder: str | os.PathLike[str]) -> str:
-    """Return why there is no folder at a path, such as "no such folder" or a link to nothing."""
-    if os.path.exists(folder):
+def describe_missing(path: str | os.PathLike[str], kind: str = "folder") -> str:
+    """Return what is at a path that is no folder (or no file or folder, if this is its `kind`), in words for an error.
+
+    It is a file, a link that leads nowhere, or missing. Names the first part of the path that is not there, and what
+    looks like it.
+    """
+    try:
+        os.stat(path)
         return "a file"
-    is_link = os.path.islink(folder)
-    return f"a link to {printable(os.readlink(folder))}, which does not exist" if is_link else "no such folder"
+    except OSError as error:
+        reason = error
+    whole = pathlib.Path(os.path.abspath(path))
+    missing = next(part for part in (*reversed(whole.parents), whole) if not os.path.exists(part))
+    parent, text = printable(missing.parent), f"no such {kind}"
+    if missing.is_symlink():
+        target = printable(os.readlink(missing))
+        loop = ", and leads back to itself" if reason.errno == errno.ELOOP else ", which does not exist"
+        text = f"a link to {target}{loop}"
+    elif reason.errno not in (errno.ENOENT, errno.ENOTDIR):  # such as a mount whose server is gone
+        text = f"{text} ({reason.strerror})"
+    elif missing.parent.is_dir():
+        names = os.listdir(missing.parent)
+        if similar := [name for name in names if name.lower() == missing.name.lower()]:
+            text = f"{text}, but {printable(similar[0])} is there"
+        elif not names:
+            text = f"{text}, because {parent} is empty (is it mounted?)"
+    return text if missing == whole else f"{printable(missing)}: {text}"
 
 
-def _describe_content(folder: pathlib.Path) -> str:
-    names = sorted(os.listdir(folder))
-    shown = printable(", ".join(names[:MAX_EXTENSIONS])) + ", ..." * (len(names) > MAX_EXTENSIONS)
-    return f"; {folder} has {shown or 'no files'}"
+def _shown(names: Sequence[str]) -> str:
+    return printable(", ".join(names[:MAX_SHOWN]) or "no files") + ", ..." * (len(names) > MAX_SHOWN)
 
 
 def find_pairs(x: ImageFiles, y: ImageFiles) -> np.ndarray:
@@ -240,10 +240,10 @@ def find_pairs(x: ImageFiles, y: ImageFiles) -> np.ndarray:
     Returns:
         Indices in X and in Y, int64 [number of pairs, 2], in the order of X.
     """
-    found: list[dict[str, list[int]]] = [{}, {}]
+    found: list[dict[str, list[int]]] = [collections.defaultdict(list) for _ in "XY"]
     for part, split, indices in zip((x, y), TRAINING, found):
         for index, name in enumerate(part.names):
-            indices.setdefault(stem(name.partition(split)[2]), []).append(index)
+            indices[stem(name.partition(split)[2])].append(index)
     common = [stem for stem in found[0] if stem in found[1]]
     if not common:
         examples = " and ".join(printable(part.names[0]) for part in (x, y))
@@ -258,13 +258,11 @@ def find_pairs(x: ImageFiles, y: ImageFiles) -> np.ndarray:
                 " expected at most one image of each name in a folder"
             )
     pairs = np.array([[indices[stem][0] for indices in found] for stem in common])
-    for i, j in pairs[(x.sizes[pairs[:, 0]] != y.sizes[pairs[:, 1]]).any(axis=1)]:
-        both = " and ".join(
-            f"{printable(part.names[k])} ({format_size(part.sizes[k])})" for part, k in ((x, i), (y, j))
-        )
+    for pair in pairs[(x.sizes[pairs[:, 0]] != y.sizes[pairs[:, 1]]).any(axis=1)]:
+        both = (f"{printable(part.names[k])} ({format_size(part.sizes[k])})" for part, k in zip((x, y), pair))
         raise UserError(
-            f"--paired_names: {both} differ in size; expected equal sizes, because both get the same crop: use"
-            " --preprocess resize_and_crop"
+            f"--paired_names: {' and '.join(both)} differ in size; expected equal sizes, because both get the same"
+            " crop: use --preprocess resize_and_crop"
         )
     return pairs
 
@@ -272,7 +270,7 @@ def find_pairs(x: ImageFiles, y: ImageFiles) -> np.ndarray:
 def find_masks(
     folder: str | os.PathLike[str], names: Sequence[str], data: DataConfig | None = None
 ) -> list[Name | None]:
-    """Return the path of the mask of each image, `None` without one.
+    """Return the mask of each image, `None` without one.
 
     A mask has the path of its image below trainA and the like, except for the extension. It may also lie in a subfolder
     of the split, such as trainA, which then comes first.
@@ -286,25 +284,24 @@ def find_masks(
         UserError: Two masks have the same name, or one mask belongs to several images.
     """
     masks: dict[str, Name] = {}
-    files: Sequence[Name] = find_images(folder)
-    for mask in expand(folder, files, 1, data) if data else files:
-        if (known := masks.setdefault(stem(f"{mask}"), mask)) != mask:
-            raise UserError(f"{folder}: {printable(known)} and {printable(mask)} have the same name; expected one mask")
+    files = [os.path.join(folder, name) for name in find_images(folder)]
+    for mask in expand(files, 1, data) if data else files:
+        if (known := masks.setdefault(stem(name_below(folder, mask)), mask)) != mask:
+            raise UserError(f"{printable(known)} and {printable(mask)} have the same name; expected one mask")
     found: list[Name | None] = []
     images: dict[Name, str] = {}
     for name in names:
         split, _, rest = name.partition(os.sep)
         found.append(masks.get(stem(os.path.join(split, rest))) or masks.get(stem(rest)))
-        if (own := found[-1]) and images.setdefault(own, name) != name:
-            other = images[own]
+        if (own := found[-1]) and (other := images.setdefault(own, name)) != name:
             advice = f"put them into subfolders of {folder} with the names of the images' folders"
             if os.path.dirname(other) == os.path.dirname(name):
                 advice = "rename an image and its mask"
             raise UserError(
-                f"{printable(below(folder, own))} is the mask of {printable(other)} and {printable(name)}; expected a"
-                f" mask for each: {advice}"
+                f"{printable(own)} is the mask of {printable(other)} and {printable(name)}; expected a mask for each:"
+                f" {advice}"
             )
-    return [mask and below(folder, mask) for mask in found]
+    return found
 
 
 def is_image(path: str) -> bool:

@@ -8,18 +8,20 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import psutil
 
 from cyclegan import terminal
 from cyclegan.config.data import ValueRange
-from cyclegan.errors import TrainingError, UserError, printable
+from cyclegan.errors import TrainingError, UserError, first_line, printable
 from cyclegan.images import geometry, reader
 from cyclegan.images.image import ShapeOfImages
 from cyclegan.images.reader import Source
 
+Item = TypeVar("Item")
 MAX_NAMED = 10  # images that an error names
 UINT8 = np.dtype(np.uint8)
 PROC = pathlib.Path("/proc")
@@ -110,72 +112,53 @@ def check_files(
     channels: Mapping[str, int],
     bars: bool = False,
     ranged: Collection[str] = (),
-    unreadable: Sequence[str] = (),
 ) -> dict[str, np.ndarray]:
     """Check the headers and the ends of image files (see `reader.check`), several at a time.
 
-    The images of the splits `ranged` have a value range. The error names the images `unreadable`, too, see
-    `for_each_image`.
+    The images of the splits `ranged` have a value range.
 
     Returns:
         Facts about the images by split: `reader.FACTS_DTYPE` [N].
     """
     facts = {split: np.zeros(len(part), reader.FACTS_DTYPE) for split, part in sources.items()}
 
-    def check(split: str, index: int) -> None:
+    def check(item: tuple[str, int]) -> None:
+        split, index = item
         with naming_image(sources[split][index], split, index):
             facts[split][index] = reader.check(sources[split][index], channels[split], split in ranged)
 
-    for_each_image(sources, check, "Checking", bars, unreadable)
+    items = [(split, index) for split, part in sources.items() for index in range(len(part))]
+    for_each(items, check, "Checking", bars)
     return facts
 
 
-def decode_all(files: Mapping[str, ImageFiles], bars: bool = False) -> None:
-    """Decode the images of all splits, several at a time, and keep them in memory. No file stays open."""
-    check_memory(files)
-    for part in files.values():
+def decode_all(parts: Sequence[ImageFiles], bars: bool = False) -> None:
+    """Decode images, several at a time, and keep them in memory. No file stays open."""
+    for part in parts:
         part.keep = True
-    for_each_image(files, lambda split, index: files[split].load(index), "Decoding", bars)
+    items = [(part, index) for part in parts for index in range(len(part))]
+    for_each(items, lambda item: item[0].load(item[1]), "Decoding", bars)
     reader.close_files()
 
 
-def check_memory(files: Mapping[str, ImageFiles], processes: int = 1) -> None:
-    """Check that the decoded images, which each of several processes keeps, fit into the free memory."""
-    needed, free = sum(part.nbytes for part in files.values()), free_bytes()
-    if needed * processes > free:
-        each = f" for each of {processes} workers" if processes > 1 else ""
-        raise UserError(
-            f"the decoded images need {needed / 1e9:.1f} GB of memory{each}, but only {free / 1e9:.1f} GB are free;"
-            " expected images that fit: use --cache none, fewer images (--max_dataset_size) or a smaller --load_size"
-        )
-
-
-def for_each_image(
-    sources: Mapping[str, Sized],
-    function: Callable[[str, int], object],
-    title: str,
-    bars: bool,
-    unreadable: Sequence[str] = (),
-) -> None:
-    """Call function(split, index) for each image of each split, several at a time.
+def for_each(items: Sequence[Item], function: Callable[[Item], object], title: str, bars: bool) -> None:
+    """Call a function of an image for each item, several at a time.
 
     Raises:
-        UserError: The function raised `UnreadableImageError` for some images, or there are texts of earlier ones,
-            `unreadable`; the text names at most ten.
+        UserError: The function raised `UnreadableImageError` for some items; the text names at most ten.
     """
-    reasons = {*unreadable}
+    reasons = set()
 
-    def call(split: str, index: int) -> None:
+    def call(item: Item) -> None:
         try:
-            function(split, index)
+            function(item)
         except UnreadableImageError as error:
             reasons.add(str(error))
 
-    items = [(split, index) for split, part in sources.items() for index in range(len(part))]
     bar = terminal.progress_bar(bars, desc=title, total=len(items), unit=" images", leave=False)
     threads = min(32, available_cores() + 4)  # Python's default, for the cores of this process
     with bar, concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(call, *zip(*items)):
+        for _ in pool.map(call, items):
             bar.update()
     if reasons:
         names = "; ".join(sorted(reasons)[:MAX_NAMED])
@@ -192,11 +175,6 @@ def sizes_of(facts: np.ndarray) -> np.ndarray:
     return np.stack([facts["height"], facts["width"]], axis=1)
 
 
-def describe_error(error: Exception) -> str:
-    """Return why an image cannot be decoded."""
-    return str(error) or type(error).__name__
-
-
 @contextlib.contextmanager
 def naming_image(source: Source, split: str, index: int) -> Iterator[None]:
     """Turn every error into an `UnreadableImageError` with the name of the image."""
@@ -204,7 +182,7 @@ def naming_image(source: Source, split: str, index: int) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # the libraries raise almost anything for a damaged file
-        raise UnreadableImageError(printable(f"{name} ({describe_error(error)})")) from error
+        raise UnreadableImageError(printable(f"{name} ({first_line(error)})")) from error
 
 
 def available_cores() -> int:
@@ -221,11 +199,7 @@ def free_bytes() -> int:
 
 def _free_in_control_groups() -> Iterator[int]:
     """Yield the free bytes of each control group of this process that has a limit; psutil does not know them."""
-    try:
-        lines = (PROC / "self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
+    for line in (PROC / "self/cgroup").read_text().splitlines() if (PROC / "self/cgroup").exists() else ():
         _, controllers, group = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue

@@ -9,11 +9,10 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import io
-import itertools
 import os
 import pathlib
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from PIL import Image
@@ -21,10 +20,10 @@ from PIL import Image
 from cyclegan import terminal
 from cyclegan.config.data import DataConfig
 from cyclegan.data import folder_source, loading, scenes, stripes
-from cyclegan.data.folder_source import Name
+from cyclegan.data.folder_source import Found, Name
 from cyclegan.data.loading import ImageFiles
 from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
-from cyclegan.errors import UserError, counted, printable
+from cyclegan.errors import UserError, check_path, counted, printable
 from cyclegan.images import geometry
 from cyclegan.images.reader import Source
 
@@ -49,7 +48,7 @@ class Domains:
     train_y: ImageFiles | None
     test_x: ImageFiles
     test_y: ImageFiles
-    in_decay: tuple[ImageFiles, ImageFiles] | None  # training images in other sizes, with --crop_until_decay
+    in_decay: Sequence[ImageFiles]  # training images of X and Y in other sizes, only with --crop_until_decay
     size: tuple[int, int]  # (height, width) in pixels of the crops that the networks see
     notes: Sequence[str]  # remarks for the user
     value_ranges: Mapping[str, str | None]  # the settings of these names, measured where they were "auto"
@@ -79,12 +78,9 @@ def load_domains(
     local_workers: int = 0,
     splits: Sequence[str] = SPLITS,
     bars: bool = False,
-    leave_out: Collection[str] = (),
+    found: Found | None = None,
 ) -> Domains:
     """Load the images of both domains.
-
-    Images are uint8. If any image of the dataset has 16 bits, or a domain has a value range, all images are uint16.
-    8-bit values without a range are scaled by 257.
 
     Args:
         data: The data section of the configuration.
@@ -93,59 +89,31 @@ def load_domains(
             Workers share the memory. Each one needs only some images, and decodes an image when it is first used.
         splits: Splits to load: `SPLITS` or `TEST_SPLITS`.
         bars: Whether to show progress bars.
-        leave_out: Names of images that can't be read, as if they were not there.
+        found: The images, by default the result of `find`.
 
     Raises:
         UserError: Images are missing, cannot be decoded, or do not fit --preprocess or --paired_names.
     """
-    with terminal.phase("Finding the images", bars):
-        unreadable: list[str] = []
-        sources, names, notes = _find(data, splits, bars, unreadable)
-    if leave_out:
-        unreadable.clear()
-        kept = {split: [f"{name}" not in leave_out for name in part] for split, part in names.items()}
-        sources = {split: [*itertools.compress(part, kept[split])] for split, part in sources.items()}
-        names = {split: [*itertools.compress(part, kept[split])] for split, part in names.items()}
-    channels = {split: data.channels(split) for split in splits}
-    ranged = [split for split in splits if (data.value_range_x if split.endswith("A") else data.value_range_y)]
-    facts = loading.check_files(sources, channels, bars, ranged, unreadable)
-    stacks = folder_source.describe_stacks(data, names, facts)
-    data, measured = measure_ranges(data, sources, bars)
-    dtype = np.dtype(np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8)
-    files = {
-        split: ImageFiles(
-            split,
-            sources[split],
-            facts[split],
-            geometry.resized_sizes(data, multiple, loading.sizes_of(facts[split]), split.startswith("train")),
-            channels[split],
-            dtype,
-            data.value_range(split),
-            [f"{name}" for name in names[split]],
-            nodata=data.nodata,
-        )
-        for split in splits
-    }
+    found = found or find(data, splits, bars)
+    data, files, measured = read_headers(data, multiple, found, bars)
+    facts = {split: part.facts for split, part in files.items()}
+    stacks = folder_source.describe_stacks(data, found, facts)
     masked = _add_masks(data, files, bars)
-    size = geometry.final_size(
-        data,
-        np.concatenate([loading.sizes_of(part.facts) for part in files.values()]),
-        np.concatenate([part.sizes for part in files.values()]),
-        [name for part in files.values() for name in part.names],
-    )
+    size = final_size(data, files.values())
     pairs, paired = _find_pairs(data, files)
-    narrow = [*find_narrow(data, sources, facts)]
+    narrow = find_narrow(data, found.sources, facts)
     in_decay = _uncropped(data, multiple, files)
-    decoded = _decode(data, {**_with_masks(files), **_with_masks(in_decay)}, local_workers, bars)
+    all_files = _with_masks(files.values())
+    decoded = _decode(data, [*all_files, *_with_masks(in_decay)], local_workers, bars)
     return Domains(
-        _with_masks(files),
+        {part.split: part for part in all_files},
         files.get("trainA"),
         files.get("trainB"),
         files["testA"],
         files["testB"],
-        (in_decay["trainA in decay"], in_decay["trainB in decay"]) if in_decay else None,
+        in_decay,
         size,
-        (*notes, *stacks, *paired, *masked, *measured, *narrow, *decoded),
+        (*found.notes, *stacks, *paired, *masked, *measured, *narrow, *decoded),
         {name: getattr(data, name) for name in RANGES.values()},
         pairs,
     )
@@ -163,26 +131,61 @@ def check_dataset(data: DataConfig) -> None:
         )
 
 
-def _find(
-    data: DataConfig, splits: Sequence[str], bars: bool, unreadable: list[str] | None = None
-) -> tuple[Mapping[str, Sequence[Source]], Mapping[str, Sequence[Name]], Sequence[str]]:
-    """Return paths or contents of files by split, names of the images by split, and remarks for the user.
+def find(data: DataConfig, splits: Sequence[str] = SPLITS, bars: bool = False) -> Found:
+    """Find the images of a dataset; prepare it before, if it is one of TensorFlow Datasets and not prepared."""
+    with terminal.phase("Finding the images", bars):
+        if data.is_embedded:
+            test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
+            sides = {split: max(data.load_shape if split.startswith("train") else test_shape) for split in splits}
+            return Found(*_draw_files(data, sides))
+        if (folder := data.folder) is None:
+            from cyclegan.data import tfds_source  # slow to import
 
-    See `folder_source.expand` for `unreadable`.
+            builder = tfds_source.cycle_gan_builder(data.dataset, _tfds_folder(data))
+            return Found(*tfds_source.read(builder, splits, data.max_dataset_size, bars))
+        check_dataset(data)
+        return folder_source.find(folder, data, splits, bars)
+
+
+def _tfds_folder(data: DataConfig) -> pathlib.Path:
+    """Return the folder of prepared TensorFlow Datasets."""
+    variable = os.environ.get("TFDS_DATA_DIR", "")
+    path = data.data_dir or variable or "~/tensorflow_datasets"
+    try:
+        check_path(path)
+    except UserError as error:
+        raise UserError(f"{'--data_dir' if data.data_dir else 'TFDS_DATA_DIR'} {error}") from None
+    return pathlib.Path(path).expanduser()
+
+
+def read_headers(
+    data: DataConfig, multiple: int, found: Found, bars: bool = False
+) -> tuple[DataConfig, dict[str, ImageFiles], Sequence[str]]:
+    """Return the settings with measured value ranges, the images, not decoded yet, and remarks for the user.
+
+    Images are uint8. If any image of the dataset has 16 bits, or a domain has a value range, all images are uint16.
+    8-bit values without a range are scaled by 257.
     """
-    if data.is_embedded:
-        test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
-        sides = {split: max(data.load_shape if split.startswith("train") else test_shape) for split in splits}
-        return *_draw_files(data, sides), ()
-    if (folder := data.folder) is None:
-        from cyclegan.data import tfds_source  # slow to import
-
-        builder = tfds_source.cycle_gan_builder(data.dataset, data.tfds_folder)
-        return *tfds_source.read(builder, splits, data.max_dataset_size, bars), ()
-    check_dataset(data)
-    found, notes = folder_source.find_splits(folder, data, splits, bars, unreadable)
-    names = {split: part[: data.max_dataset_size] for split, part in found.items()}
-    return {split: [folder_source.below(folder, name) for name in part] for split, part in names.items()}, names, notes
+    channels = {split: data.channels(split) for split in found.sources}
+    ranged = [split for split in channels if (data.value_range_x if split.endswith("A") else data.value_range_y)]
+    facts = loading.check_files(found.sources, channels, bars, ranged)
+    data, measured = measure_ranges(data, found.sources, bars)
+    dtype = np.dtype(np.uint16 if any(part["deep"].any() for part in facts.values()) else np.uint8)
+    files = {
+        split: ImageFiles(
+            split,
+            part,
+            facts[split],
+            geometry.resized_sizes(data, multiple, loading.sizes_of(facts[split]), split.startswith("train")),
+            channels[split],
+            dtype,
+            data.value_range(split),
+            found.names[split],
+            nodata=data.nodata,
+        )
+        for split, part in found.sources.items()
+    }
+    return data, files, measured
 
 
 def draw(dataset: str, split: str, index: int, size: int) -> np.ndarray:
@@ -210,64 +213,69 @@ def _draw_files(data: DataConfig, sides: Mapping[str, int]) -> tuple[dict[str, l
     return files, names
 
 
-def _uncropped(data: DataConfig, multiple: int, files: Mapping[str, ImageFiles]) -> dict[str, ImageFiles]:
+def final_size(data: DataConfig, parts: Iterable[ImageFiles]) -> tuple[int, int]:
+    """Return the (height, width) in pixels of the images that the networks see; see `geometry.final_size`."""
+    sizes, resized = (np.concatenate(each) for each in zip(*((loading.sizes_of(p.facts), p.sizes) for p in parts)))
+    return geometry.final_size(data, sizes, resized, [name for part in parts for name in part.names])
+
+
+def _with_masks(parts: Iterable[ImageFiles]) -> list[ImageFiles]:
+    return [each for part in parts for each in (part, part.masks) if each]
+
+
+def _uncropped(data: DataConfig, multiple: int, files: Mapping[str, ImageFiles]) -> tuple[ImageFiles, ...]:
     """Return the training images of --crop_until_decay in the sizes that they have while the learning rates decay."""
     side = {"resize_and_crop": data.image_size, "scale_width_and_crop": data.image_width}.get(data.preprocess)
     if not data.crop_until_decay or side is None:
-        return {}
+        return ()
     small = dataclasses.replace(data, load_size=side)
-    return {
-        f"{split} in decay": part.resized(
-            geometry.resized_sizes(small, multiple, loading.sizes_of(part.facts), training=True)
-        )
+    return tuple(
+        part.resized(geometry.resized_sizes(small, multiple, loading.sizes_of(part.facts), training=True))
         for split, part in files.items()
         if split.startswith("train")
-    }
+    )
 
 
 def _add_masks(data: DataConfig, files: Mapping[str, ImageFiles], bars: bool) -> Sequence[str]:
     """Give the images of a folder with maskA or maskB their masks; return remarks for the user."""
     notes: list[str] = []
-    for domain in "AB":
-        if not (data.folder and (folder := data.folder / f"mask{domain}").is_dir()):
+    for domain in "AB" * bool(data.folder):
+        folder = os.path.join(data.folder or "", f"mask{domain}")
+        if not os.path.lexists(folder):
             continue
+        if not os.path.isdir(folder):
+            raise UserError(f"{folder}: {folder_source.describe_missing(folder)}; expected a folder of masks, or none")
         if not data.same_channels:
             raise UserError(
                 f"{folder}: outside of masks, images stay as they are; expected --channels_x equal to --channels_y"
             )
-        of_domain = {split: part for split, part in files.items() if split.endswith(domain)}
-        names = [name for part in of_domain.values() for name in part.names]
-        found = folder_source.find_masks(folder, names, data)
-        masks = [mask for mask in found if mask]
-        if missing := [printable(name) for name, mask in zip(names, found) if not mask]:
+        parts = [part for split, part in files.items() if split.endswith(domain)]
+        names = [name for part in parts for name in part.names]
+        masks = dict(zip(names, folder_source.find_masks(folder, names, data)))
+        if missing := [printable(name) for name in names if not masks[name]]:
             more = ", ..." * (len(missing) > loading.MAX_NAMED)
             raise UserError(
                 f"{folder}: no mask for {len(missing)} of {len(names)} images; expected an image of the same name for"
                 f" each of them: {', '.join(missing[: loading.MAX_NAMED])}{more}"
             )
-        for split, part in of_domain.items():
-            paths, masks = masks[: len(part)], masks[len(part) :]
-            part.masks = _load_masks(folder, split, part, paths, bars)
+        for part in parts:
+            part.masks = _load_masks(folder, part, [mask for name in part.names if (mask := masks[name])], bars)
         notes.append(f"Masks: {folder} has one for each of {len(names)} images; the networks change nothing outside")
     return notes
 
 
-def _with_masks(files: Mapping[str, ImageFiles]) -> dict[str, ImageFiles]:
-    return {**files, **{f"masks of {name}": part.masks for name, part in files.items() if part.masks}}
-
-
-def _load_masks(folder: pathlib.Path, split: str, images: ImageFiles, paths: Sequence[Name], bars: bool) -> ImageFiles:
+def _load_masks(folder: str, images: ImageFiles, masks: Sequence[Name], bars: bool) -> ImageFiles:
     """Return the masks of some images; raise `UserError` if they cannot be used or have other sizes."""
-    title = f"masks of {split}"
-    facts = loading.check_files({title: paths}, {title: 1}, bars, ranged=[title])[title]
+    title = f"masks of {images.split}"
+    facts = loading.check_files({title: masks}, {title: 1}, bars, ranged=[title])[title]
     sizes, expected = loading.sizes_of(facts), loading.sizes_of(images.facts)
     for i in np.flatnonzero((sizes != expected).any(axis=1)).tolist():
         raise UserError(
-            f"{printable(paths[i])} has {geometry.format_size(sizes[i])}; expected {geometry.format_size(expected[i])},"
+            f"{printable(masks[i])} has {geometry.format_size(sizes[i])}; expected {geometry.format_size(expected[i])},"
             f" as its image {printable(images.names[i])} has"
         )
-    names = [os.path.relpath(f"{path!s}", folder) for path in paths]
-    return ImageFiles(title, paths, facts, images.sizes, channels=1, names=names, is_mask=True)
+    names = [folder_source.name_below(folder, mask) for mask in masks]
+    return ImageFiles(title, masks, facts, images.sizes, channels=1, names=names, is_mask=True)
 
 
 def _find_pairs(data: DataConfig, files: Mapping[str, ImageFiles]) -> tuple[np.ndarray | None, Sequence[str]]:
@@ -282,20 +290,22 @@ def _find_pairs(data: DataConfig, files: Mapping[str, ImageFiles]) -> tuple[np.n
     ]
 
 
-def _decode(data: DataConfig, files: Mapping[str, ImageFiles], local_workers: int, bars: bool) -> Sequence[str]:
+def _decode(data: DataConfig, parts: Sequence[ImageFiles], local_workers: int, bars: bool) -> Sequence[str]:
     """Decode the images now, or let them be decoded when they are used; return remarks for the user."""
-    keep = data.cache == "ram"
-    if data.cache == "auto":
-        share = RAM_FRACTION * loading.free_bytes() / (local_workers or 1)
-        needed = sum(part.nbytes for part in files.values())
-        keep = needed <= (share if data.cache_gb is None else data.cache_gb * 1e9)
+    needed, free, processes = sum(part.nbytes for part in parts), loading.free_bytes(), local_workers or 1
+    limit = RAM_FRACTION * free / processes if data.cache_gb is None else data.cache_gb * 1e9
+    keep = data.cache == "ram" or (data.cache == "auto" and needed <= limit)
+    if keep and needed * processes > free:
+        each = f" for each of {processes} workers" if processes > 1 else ""
+        raise UserError(
+            f"the decoded images need {needed / 1e9:.1f} GB of memory{each}, but only {free / 1e9:.1f} GB are free;"
+            " expected images that fit: use --cache none, fewer images (--max_dataset_size) or a smaller --load_size"
+        )
     if keep and not local_workers:
-        loading.decode_all(files, bars)
+        loading.decode_all(parts, bars)
         return ()
-    if keep:
-        loading.check_memory(files, local_workers)
-        for part in files.values():
-            part.keep = True
+    for part in parts:
+        part.keep = keep
     kept = "kept in memory from then on" if keep else "not kept (--cache none)"
     return (f"Images are decoded when they are needed, and {kept}",)
 
@@ -311,29 +321,25 @@ def comparison_images(
     sides of the generators' input must be divisible by `multiple`.
     """
     split = "testA" if direction == "x2y" else "testB"
-    channels = data.channels(split)
     height, width = data.image_shape
     sizes = [size] if size else [(height, width), (height + multiple, width + 2 * multiple)]
     shown = " and ".join(f"{height} x {width}" for height, width in sizes) + " pixels"
-    origin, sources = ("given", list(files)) if files else (f"{data.dataset}, {split}", _held_out(data, split))
+    origin, sources = ("given", files) if files else (f"{data.dataset}, {split}", _held_out(data, split))
     if not sources:
-        dataset, bands = data.dataset if data.is_embedded else "stripes", np.arange(channels) % 3
+        dataset, bands = data.dataset if data.is_embedded else "stripes", np.arange(data.channels(split)) % 3
         drawn = [(i, *each) for each in sizes for i in range(COMPARED)]
         images = [draw(dataset, split, i, max(h, w))[:h, :w, bands] for i, h, w in drawn]
         return images, f"{COMPARED} drawn images, {shown}"
-    at_each_size = [file for _ in sizes for file in sources]
-    resized = np.array([each for each in sizes for _ in sources])
-    value_range = data.value_range(split)
-    facts = loading.check_files({"": at_each_size}, {"": channels}, ranged=[""] if value_range else [])[""]
-    found = ImageFiles("", at_each_size, facts, resized, channels, value_range=value_range, nodata=data.nodata)
-    loading.decode_all({"": found})
-    return [found[i] for i in range(len(found))], f"{counted(len(sources), 'image')} ({printable(origin)}), {shown}"
+    repeated = Found({split: [*sources] * len(sizes)}, {split: ()})
+    part = read_headers(data, multiple, repeated)[1][split].resized(np.repeat(sizes, len(sources), axis=0))
+    part.dtype = np.dtype(np.uint8)
+    loading.decode_all([part])
+    return [part[i] for i in range(len(part))], f"{counted(len(sources), 'image')} ({printable(origin)}), {shown}"
 
 
 def _held_out(data: DataConfig, split: str) -> Sequence[Source]:
     """Return the first held-out images of a folder or a prepared dataset; none if it is gone."""
-    is_prepared = data.is_tfds and any((data.tfds_folder / data.dataset).glob("*/dataset_info.json"))
-    if data.folder or is_prepared:
-        with contextlib.suppress(UserError):
-            return _find(dataclasses.replace(data, max_dataset_size=COMPARED), [split], bars=False)[0][split]
+    with contextlib.suppress(UserError):
+        if data.folder or (data.is_tfds and any((_tfds_folder(data) / data.dataset).glob("*/dataset_info.json"))):
+            return find(dataclasses.replace(data, max_dataset_size=COMPARED), [split]).sources[split]
     return ()

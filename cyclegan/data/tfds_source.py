@@ -13,7 +13,6 @@ import os
 import pathlib
 import shutil
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 
 import requests  # TFDS downloads with it, so this respects the same proxies and certificates
@@ -120,14 +119,7 @@ def _locked(builder: tfds.core.DatasetBuilder) -> Iterator[None]:
 
 
 def _host_answers(url: str) -> bool:
-    """Return whether an HTTP server answers within `ANSWER_SECONDS`; a thread asks: finding its address may hang."""
-    answered: list[bool] = []
-
-    def ask() -> None:
-        with contextlib.suppress(requests.exceptions.RequestException):
-            answered.append(requests.head(url, timeout=ANSWER_SECONDS, allow_redirects=False).status_code < 500)
-
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(ANSWER_SECONDS)
-    return any(answered)
+    """Return whether an HTTP server answers within `ANSWER_SECONDS`."""
+    with contextlib.suppress(requests.exceptions.RequestException):
+        return requests.head(url, timeout=ANSWER_SECONDS, allow_redirects=False).status_code < 500
+    return False

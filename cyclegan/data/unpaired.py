@@ -23,37 +23,36 @@ class UnpairedDataset:
 
     Args:
         x: Images of domain X: uint8 or uint16 [N, h, w, C]. Heights and widths may differ between images. They may have
-            an attribute `masks`, uint8 [N, h, w, 1] of the same sizes.
+            attributes `names`, and `masks`, uint8 [N, h, w, 1] of the same sizes.
         y: Images of domain Y.
         global_batch_size: Pairs per step, over all replicas.
         size: (height, width) of the batches in pixels.
         seed: Seed of the order and of the augmentation, at least 0. `None` is for validation: images in the order of
             the files, cropped in the middle.
-        names: Names of the images of X and of Y.
         steps_per_call: Maximum number of steps in a call of the train function.
         flip: Whether to flip training images at random.
         epoch_size: Pairs in an epoch: "min" or "max" of the numbers of images, or a number.
     """
 
-    def __init__(  # noqa: PLR0913  most of them are named
+    def __init__(
         self,
         x: ImageArray,
         y: ImageArray,
         global_batch_size: int,
         size: Sequence[int],
         seed: int | None = None,
-        names: Sequence[Sequence[str]] | None = None,
         steps_per_call: int = 1,
         flip: bool = True,
         epoch_size: str = "min",
     ) -> None:
-        self.domains = self._later = (x, y)
+        self.domains: Sequence[ImageArray] = (x, y)
+        self._later: Sequence[ImageArray] = (x, y)
         self._first_later = 0
         self.global_batch_size = global_batch_size
         self.size = tuple(size)
         self.flip = flip
         self.steps_per_call = steps_per_call
-        self.names = names or tuple([f"{name}[{i}]" for i in range(len(d))] for name, d in zip("XY", self.domains))
+        self.names = [getattr(d, "names", None) or [f"{n}[{i}]" for i in range(len(d))] for n, d in zip("XY", (x, y))]
         self.sampler = UnpairedSampler((len(x), len(y)), global_batch_size, seed, epoch_size)
         self.epoch_size = self.sampler.epoch_size
         self.steps_per_epoch = self.steps_left(0)
@@ -62,7 +61,7 @@ class UnpairedDataset:
         """Use partners together with probability `share`; `pairs` has their indices in X and in Y, int [K, 2]."""
         self.sampler = dataclasses.replace(self.sampler, partners=pairs, share=share)
 
-    def set_later(self, domains: tuple[ImageArray, ImageArray], epoch: int) -> None:
+    def set_later(self, domains: Sequence[ImageArray], epoch: int) -> None:
         """Use the same images in other sizes from an epoch on."""
         self._later, self._first_later = domains, epoch
 

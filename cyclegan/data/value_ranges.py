@@ -25,43 +25,37 @@ SAMPLED_VALUES = 20_000  # of each sampled image
 
 
 def sample_values(
-    sources: Sequence[Source],
-    channels: int,
-    nodata: float | None = None,
-    bars: bool = False,
-    skip_unreadable: bool = False,
+    sources: Sequence[Source], channels: int, nodata: float | None = None, bars: bool = False
 ) -> np.ndarray:
     """Return values of random pixels of some images at equal distances in `sources`: float64 [images, values].
 
-    NaN and pixels that `is_missing` finds are left out, and images without others; with `skip_unreadable`, also images
-    that cannot be decoded.
+    NaN, pixels that `is_missing` finds, images without others, and images that cannot be decoded are left out.
     """
     indices = np.unique(np.linspace(0, len(sources) - 1, MAX_SAMPLED).round().astype(int))
     values = np.full((len(indices), SAMPLED_VALUES), np.nan)
-    skipped = (loading.UnreadableImageError,) if skip_unreadable else ()
 
-    def sample(split: str, position: int) -> None:
+    def sample(position: int) -> None:
         index = indices[position]
-        with contextlib.suppress(*skipped), loading.naming_image(sources[index], split, index):
+        with contextlib.suppress(loading.UnreadableImageError), loading.naming_image(sources[index], "", index):
             image = reader.decode_values(sources[index], channels, nodata=nodata)
             places = np.random.default_rng(index).integers(0, image.pixels.size, SAMPLED_VALUES)
             chosen, pixels = image.pixels.flat[places], image.pixels.reshape(-1, channels)[places // channels]
             found = chosen[~(np.isnan(chosen) | is_missing(pixels, image.metadata.nodata))]
             values[position] = np.resize(found, SAMPLED_VALUES) if found.size else np.nan  # repeats them
 
-    loading.for_each_image({"image": [sources[index] for index in indices]}, sample, "Sampling values", bars)
+    loading.for_each(range(len(indices)), sample, "Sampling values", bars)
     return values[~np.isnan(values[:, 0])]
 
 
 def measure_ranges(
-    data: DataConfig, sources: Mapping[str, Sequence[Source]], bars: bool, skip_unreadable: bool = False
+    data: DataConfig, sources: Mapping[str, Sequence[Source]], bars: bool = False
 ) -> tuple[DataConfig, Sequence[str]]:
     """Measure the value ranges that are "auto", on the images of their split; return the new settings, and remarks."""
     notes = []
     for split, name in RANGES.items():
         if getattr(data, name) != AUTO or split not in sources:
             continue
-        values = sample_values(sources[split], data.channels(split), data.nodata, bars, skip_unreadable)
+        values = sample_values(sources[split], data.channels(split), data.nodata, bars)
         if not len(values):
             raise UserError(f"--{name} {AUTO}: no image of {split} can be read and has data; expected one: repair them")
         text = ":".join(f"{value:.9g}" for value in np.percentile(values, PERCENTILES))
@@ -83,21 +77,15 @@ def find_narrow(
     `facts` has "deep" of each image by split. Those with 16 bits or a value range are decoded.
     """
     for split, name in RANGES.items():
-        chosen = np.flatnonzero(facts[split]["deep"]) if split in facts else np.empty(0, int)
-        if not len(chosen):
+        if split not in facts or not len(chosen := np.flatnonzero(facts[split]["deep"])):
             continue
         sampled = [sources[split][i] for i in chosen[:: -(-len(chosen) // FEW_SAMPLED)]]
-        try:
-            found = sample_values(sampled, data.channels(split), data.nodata)
-        except UserError:  # decoding will name all files that cannot be read
-            continue
-        if not len(found):
+        if not len(found := sample_values(sampled, data.channels(split), data.nodata)):
             continue
         values = np.percentile(found, PERCENTILES)
         low, high = data.value_range(split) or FULL_RANGE
         if np.ptp(np.clip(values, low, high)) < NARROW * (high - low):
-            shown = "{:.9g} to {:.9g}".format(*values)
             yield (
-                f"{split} has values from {shown}, and its range is {low:.9g} to {high:.9g}, so the networks see little"
-                f" contrast; try --{name} {AUTO}"
+                f"{split} has values from {values[0]:.9g} to {values[1]:.9g}, and its range is {low:.9g} to {high:.9g},"
+                f" so the networks see little contrast; try --{name} {values[0]:.9g}:{values[1]:.9g}, or {AUTO}"
             )

@@ -13,12 +13,12 @@ import platform
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from cyclegan.config import serialization
 from cyclegan.config.sections import DIRECTIONS
-from cyclegan.data import folder_source, loading, sources
+from cyclegan.data import folder_source, sources
+from cyclegan.data.folder_source import Found
 from cyclegan.data.loading import ImageFiles
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation.evaluator import BATCH_SIZE, Evaluator
@@ -74,7 +74,8 @@ class ScoreOptions:
             return
         folder = pathlib.Path(self.real).expanduser()
         if not folder.is_dir():
-            raise UserError(f"--real {self.real}: no such folder; expected a folder with {BOTH}, or with images")
+            missing = folder_source.describe_missing(folder)
+            raise UserError(f"--real {self.real}: {missing}; expected a folder with {BOTH}, or with images")
         if len(self.directions) > 1 and any(self.real_folder(direction) == folder for direction in self.directions):
             raise UserError(
                 f"--real {self.real}: has no {BOTH}, so its images are of one domain; expected --direction x2y if"
@@ -223,22 +224,19 @@ class _Scorer:
 
 def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[int, int]) -> ImageFiles:
     """Read real images of the target domain of a direction, resized to `size` like the held-out images of the run."""
-    data, channels, value_range = model.config.data, model.channels(direction)[1], model.value_ranges(direction)[1]
-    found = folder_source.expand(folder, folder_source.find_images(folder), model.channels(direction)[1], data)
-    paths = [folder_source.below(folder, name) for name in found]
-    if not paths:
+    data, split = model.config.data, dict(zip("XY", sources.TEST_SPLITS))[DIRECTIONS[direction][1]]
+    paths = [os.path.join(folder, name) for name in folder_source.find_images(folder)]
+    images = folder_source.expand(paths, data.channels(split), data)
+    if not images:
         raise UserError(f"--real {folder}: no images; expected at least 2 of {' '.join(folder_source.EXTENSIONS)}")
-    facts = loading.check_files({"real": paths}, {"real": channels}, ranged=["real"] if value_range else [])["real"]
-    sizes = loading.sizes_of(facts)
-    resized = geometry.resized_sizes(data, model.config.networks.multiple, sizes, training=False)
-    final = geometry.final_size(data, sizes, resized, [f"{path}" for path in paths])
-    if tuple(final) != tuple(size):
+    found = Found({split: images}, {split: [*map(str, images)]})
+    part = sources.read_headers(data, model.config.networks.multiple, found)[1][split]
+    if (final := sources.final_size(data, [part])) != tuple(size):
         raise UserError(
             f"--real {folder}: the images have {geometry.format_size(final)} after resizing; expected the run's"
             f" {geometry.format_size(size)}: resize them"
         )
-    dtype = np.dtype(np.uint16 if facts["deep"].any() else np.uint8)
-    return ImageFiles("real", paths, facts, resized, channels, dtype, value_range, nodata=data.nodata)
+    return part
 
 
 def check_same_names(names_x: Sequence[str], names_y: Sequence[str]) -> None:

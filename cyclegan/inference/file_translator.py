@@ -21,7 +21,7 @@ from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading
 from cyclegan.data.loading import available_cores
 from cyclegan.distribution import hardware
-from cyclegan.errors import printable
+from cyclegan.errors import first_line, printable
 from cyclegan.images import formats, geometry, reader, tiff_format
 from cyclegan.images.film_format import FilmWriter, open_film
 from cyclegan.images.image import DecodedImage, ImageError, Metadata, TooLargeError, convert_bands, visible
@@ -116,7 +116,7 @@ class Report:
         try:
             yield
         except Exception as error:  # Pillow's decoders raise almost any exception on a damaged file
-            reason = loading.describe_error(error)
+            reason = first_line(error)
             if isinstance(error, OSError) and error.strerror:
                 reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
             if isinstance(error, tf.errors.ResourceExhaustedError):

@@ -65,7 +65,9 @@ class Model:
         conversions.check_tile(tile)
         self.path = pathlib.Path(run).expanduser()
         if not self.path.is_dir():
-            raise UserError(f"{run}: no such folder; expected the folder of a run, see --output_dir of training")
+            raise UserError(
+                f"{run}: {folder_source.describe_missing(self.path)}; expected the folder of a run, see --output_dir"
+            )
         saved = serialization.load(self.path / "config.json")
         refuse_other_stack(self.path, saved.stack, compat.stack())
         self.config, self.tile, self._device = saved.config, tile, device

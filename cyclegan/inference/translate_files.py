@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Optional
 from cyclegan.config import Config
 from cyclegan.config.data import ValueRange
 from cyclegan.config.sections import DIRECTIONS
-from cyclegan.data import folder_source, loading
-from cyclegan.errors import UserError, counted, printable
+from cyclegan.data import folder_source
+from cyclegan.errors import UserError, counted, first_line, printable
 from cyclegan.images import formats, reader
 from cyclegan.inference import conversions
 from cyclegan.inference.conversions import Path, Size
@@ -276,7 +276,8 @@ def _find(source: str, others: list[str]) -> tuple[str, list[str]]:
         return base, [name] if folder_source.is_image(source) else []
     if not glob.has_magic(source):
         raise UserError(
-            f"{printable(source)}: no such file or folder; expected an image, a folder of images, or a pattern"
+            f"{printable(source)}: {folder_source.describe_missing(source, 'file or folder')}; expected an image, a folder"
+            " of images, or a pattern"
         )
     parts = pathlib.PurePath(source).parts
     fixed = list(itertools.takewhile(os.path.exists, itertools.accumulate(parts, os.path.join)))  # as it is written
@@ -295,7 +296,8 @@ def add_masks(tasks: Sequence[FileTask], folder: str) -> tuple[list[FileTask], l
         UserError: There is no such folder, or no file has a mask there, but there are files.
     """
     if not os.path.isdir(folder):
-        raise UserError(f"--masks {printable(folder)}: no such folder; expected a folder with a mask for each image")
+        missing = folder_source.describe_missing(folder)
+        raise UserError(f"--masks {printable(folder)}: {missing}; expected a folder with a mask for each image")
     above = (os.path.basename(os.path.dirname(task.source[: -len(task.name)])) for task in tasks)  # such as testA
     masks = folder_source.find_masks(folder, [split + os.sep + task.name for split, task in zip(above, tasks)])
     kept = [dataclasses.replace(task, mask=mask) for task, mask in zip(tasks, masks) if mask]
@@ -331,7 +333,7 @@ def refuse_formats(
             with reader.open_rows(task.source, source[0], bool(source[1])):
                 pass
         except Exception as error:  # of any decoder
-            reason = loading.describe_error(error)
+            reason = first_line(error)
         refused.append(printable(f"{task.source} ({reason})"))
     if refused and not kept:
         more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""

@@ -16,11 +16,9 @@ from cyclegan.images import geometry
 MUCH_STRETCHED = 2.0  # ratio of width / height after and before resizing
 MUCH_ENLARGED = 1.5  # ratio of sides after and before resizing
 UNEVEN = 2.0  # ratio of the numbers of training images
-HASH_BITS = 64
 MAX_DISTANCE = 4  # bits in which the hashes of near duplicates differ at most
 MAX_ROUNDING, MAX_DIFFERENCE = 1.0, 0.2  # mean difference of pixels, in levels and as a share of the standard deviation
-BLOCK = 4096  # pairs of miniatures that are compared at once, to bound the memory
-MAX_NEIGHBORS = 64  # hashes with which each hash is compared in a band; bounds time and memory
+BITS = np.array([bin(number).count("1") for number in range(2**16)], np.uint8)  # that are set in 16 bits
 
 
 class Kind(NamedTuple):
@@ -119,14 +117,9 @@ class Finding:
         return f"{names[index]} ({self.details[index]})" if index in self.details else names[index]
 
 
-def of_images(kind: Kind, indices: np.ndarray) -> Finding:
-    """Return a finding of single images without details."""
-    return Finding(kind, indices[:, np.newaxis].tolist())
-
-
-def of_details(kind: Kind, details: Mapping[int, str]) -> Finding:
-    """Return a finding of single images with details, by index."""
-    return Finding(kind, [[index] for index in sorted(details)], details)
+def of_images(kind: Kind, details: Mapping[int, str]) -> Finding:
+    """Return a finding of single images with details, "" for none, by index."""
+    return Finding(kind, [[index] for index in sorted(details)], {i: text for i, text in details.items() if text})
 
 
 def of_copies(kind: Kind, groups: Sequence[Sequence[int]], splits: np.ndarray) -> list[Finding]:
@@ -167,7 +160,7 @@ def of_sizes(
     shapes = np.log(resized[:, 1] / resized[:, 0]) - np.log(sizes[:, 1] / sizes[:, 0])
     stretched = np.abs(shapes) > np.log(MUCH_STRETCHED)
     return [
-        of_details(kind, {int(indices[i]): geometry.format_size(sizes[i]) for i in np.flatnonzero(chosen)})
+        of_images(kind, {int(indices[i]): geometry.format_size(sizes[i]) for i in np.flatnonzero(chosen)})
         for kind, chosen in ((SMALL, enlarged), (STRETCHED, stretched))
     ]
 
@@ -187,8 +180,7 @@ def near_groups(
     """Return groups of similar images, like `equal_groups`; an image and all that are similar to it are one group.
 
     Two images are similar if at most `MAX_DISTANCE` bits of their hashes, no color and few pixels of their miniatures
-    differ much. Such hashes agree in at least one of `MAX_DISTANCE` + 1 bands of their bits, so only hashes that agree
-    in a band are compared, at most `MAX_NEIGHBORS` of them. Memory and time grow in proportion to the images.
+    differ much. Each image is compared with all later ones: 20,000 images take some seconds.
 
     Args:
         hashes: Perceptual hashes, uint64 [N].
@@ -196,48 +188,16 @@ def near_groups(
         color_tolerance: Largest difference between these numbers.
         miniatures: The images in few pixels, uint8 [N, ...].
     """
-    pixels = miniatures.reshape(len(miniatures), math.prod(miniatures.shape[1:]))
-    bands = MAX_DISTANCE + 1
-    starts = np.arange(bands + 1) * HASH_BITS // bands
+    words = np.ascontiguousarray(hashes).view(np.uint16).reshape(-1, 4).T.copy()
+    pixels = miniatures.reshape(len(miniatures), math.prod(miniatures.shape[1:])).astype(np.int16)
+    contrast = pixels.std(axis=1)
     labels = np.arange(len(hashes))
-    for start, stop in zip(starts[:-1], starts[1:]):
-        rotated = hashes << np.uint64(start) | hashes >> np.uint64((HASH_BITS - start) % HASH_BITS)
-        order = np.argsort(rotated, kind="stable")
-        keys = rotated[order] >> np.uint64(HASH_BITS - (stop - start))
-        first = np.arange(len(hashes))
-        for offset in range(1, MAX_NEIGHBORS + 1):
-            first = first[first + offset < len(hashes)]
-            first = first[
-                keys[first] == keys[first + offset]
-            ]  # the keys are sorted, so the others have no equal farther away
-            pairs = np.stack([order[first], order[first + offset]])
-            pairs = pairs[:, labels[pairs[0]] != labels[pairs[1]]]
-            pairs = pairs[:, _hamming_distances(*hashes[pairs]) <= MAX_DISTANCE]
-            pairs = pairs[:, (np.abs(colors[pairs[0]] - colors[pairs[1]]) <= color_tolerance).all(axis=1)]
-            pairs = pairs[:, _have_similar_pixels(pixels, pairs)]
-            if pairs.size:
-                labels = _merge(labels, pairs)
+    for i in range(len(hashes)):
+        near = i + np.flatnonzero(sum(BITS[word[i:] ^ word[i]] for word in words) <= MAX_DISTANCE)
+        near = near[labels[near] != labels[i]]
+        near = near[(np.abs(colors[near] - colors[i]) <= color_tolerance).all(axis=1)]
+        difference = np.abs(pixels[near] - pixels[i]).mean(axis=1)
+        near = near[difference <= MAX_ROUNDING + MAX_DIFFERENCE * np.minimum(contrast[near], contrast[i])]
+        if len(near):
+            labels[np.isin(labels, labels[near])] = labels[i]
     return equal_groups(labels)
-
-
-def _have_similar_pixels(pixels: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Return for which pairs [2, P] of miniatures [N, K] the mean difference is small beside the contrast: bool [P]."""
-    similar = np.zeros(pairs.shape[1], bool)
-    for start in range(0, len(similar), BLOCK):
-        a, b = pixels[pairs[:, start : start + BLOCK]].astype(np.float32)
-        contrast = np.minimum(a.std(axis=1), b.std(axis=1))
-        similar[start : start + BLOCK] = np.abs(a - b).mean(axis=1) <= MAX_ROUNDING + MAX_DIFFERENCE * contrast
-    return similar
-
-
-def _hamming_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the number of bits in which hashes differ."""
-    return np.unpackbits((a ^ b).view(np.uint8).reshape(-1, HASH_BITS // 8), axis=1).sum(axis=1)
-
-
-def _merge(labels: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Return the labels of images, int [N], after the images of each pair got the same label; pairs: int [2, P]."""
-    from scipy.sparse import coo_matrix, csgraph  # slow to import
-
-    edges = coo_matrix((np.ones(pairs.shape[1], bool), labels[pairs]), shape=(len(labels), len(labels)))
-    return csgraph.connected_components(edges, directed=False)[1][labels]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,11 +15,12 @@ from PIL import Image
 
 from cyclegan.config.data import DataConfig, ValueRange
 from cyclegan.data import folder_source, loading
-from cyclegan.data.sources import SPLITS, Domains, load_domains
+from cyclegan.data.folder_source import Found
+from cyclegan.data.sources import SPLITS, Domains, find, load_domains
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import UserError, first_line, printable
 from cyclegan.images import formats, reader
-from cyclegan.images.image import Header, ImageError, row_blocks, visible
+from cyclegan.images.image import Header, ImageError, visible
 from cyclegan.images.pillow_format import profile_name
 from cyclegan.images.reader import Source
 from cyclegan.images.value_range import image_to_levels, to_depth
@@ -33,7 +35,7 @@ CONSTANT_DEVIATION = 2  # levels of 255; less is nearly constant
 SAME_COLORS = 8  # levels of 255 between means or deviations of near duplicates at most
 MINIATURE = 8  # pixels; two masks or drawings may have equal hashes, but not equal miniatures
 BINS = 32  # of the histogram of levels
-MAX_SAMPLED = 256  # rows and columns of which the histogram counts the pixels
+MAX_SAMPLED = 256  # rows and columns whose pixels give the colors and the histogram
 MEASURES = np.dtype(
     [
         ("readable", bool),
@@ -87,15 +89,14 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     if not folder.is_dir():
         raise UserError(f"{folder}: {folder_source.describe_missing(folder)}; expected a folder with trainA and trainB")
     data = dataclasses.replace(data, dataset=os.path.abspath(folder), cache="none")
-    found, notes = folder_source.find_splits(folder, data, SPLITS, bars, unreadable=[])
-    paths = {split: [folder_source.below(folder, name) for name in part] for split, part in found.items()}
-    data, measured = measure_ranges(data, paths, bars, skip_unreadable=True)
-    names = [f"{name}" for split in SPLITS for name in found[split]]
-    sources = [path for split in SPLITS for path in paths[split]]
-    splits = np.repeat(np.arange(len(SPLITS)), [len(found[split]) for split in SPLITS])
+    found = find(data, bars=bars)
+    data, measured = measure_ranges(data, found.sources, bars)
+    names = [name for split in SPLITS for name in found.names[split]]
+    sources = [source for split in SPLITS for source in found.sources[split]]
+    splits = np.repeat(np.arange(len(SPLITS)), [len(found.names[split]) for split in SPLITS])
     measures, reasons = np.zeros(len(names), MEASURES), {}
 
-    def measure_image(_: str, index: int) -> None:
+    def measure_image(index: int) -> None:
         split, source, images = SPLITS[splits[index]], sources[index], 1
         try:
             if isinstance(source, str):
@@ -104,23 +105,27 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
             measures[index] = measure(source, data.channels(split), data.value_range(split), data.nodata)
             measures["images"][index] = images
         except Exception as error:  # the libraries raise almost anything for a damaged file
-            reasons[index] = printable(loading.describe_error(error))
+            reasons[index] = printable(first_line(error))
 
-    loading.for_each_image({"all": names}, measure_image, "Inspecting", bars)
+    loading.for_each(range(len(names)), measure_image, "Inspecting", bars)
     facts = {split: measures[splits == number] for number, split in enumerate(SPLITS)}
-    narrow = "; ".join(find_narrow(data, paths, facts))
-    unreadable, *others = _find(data, multiple, names, splits, measures, reasons)
-    domains, refused = None, ""
-    if len({*splits[measures["readable"]]}) == len(SPLITS):
+    narrow = "; ".join(find_narrow(data, found.sources, facts))
+    readable = {split: part["readable"] for split, part in facts.items()}
+    domains, masked, refused = None, [], ""
+    if all(part.any() for part in readable.values()):
+        kept_sources = {split: [*itertools.compress(found.sources[split], readable[split])] for split in SPLITS}
+        kept_names = {split: [*itertools.compress(found.names[split], readable[split])] for split in SPLITS}
         try:
-            domains = load_domains(data, multiple, bars=bars, leave_out={names[index] for index in reasons})
-            notes += _describe_masks(domains)
+            domains = load_domains(data, multiple, bars=bars, found=Found(kept_sources, kept_names))
+            masked = [*_describe_masks(domains)]
         except UserError as error:
             refused = printable(error)
+    unreadable, *others = _find(data, multiple, names, splits, measures, reasons)
     kinds = [unreadable, Finding(findings.REFUSED, [], note=refused), *others]
-    kept = [finding for finding in (*kinds, Finding(findings.NARROW_VALUES, [], note=narrow)) if finding.count]
-    remarks = [*notes, *folder_source.describe_stacks(data, found, facts), *measured]
-    return Inspection(folder, data, names, splits, measures, kept, remarks, sources, domains)
+    kinds.append(Finding(findings.NARROW_VALUES, [], note=narrow))
+    remarks = [*found.notes, *masked, *folder_source.describe_stacks(data, found, facts), *measured]
+    kinds = [finding for finding in kinds if finding.count]
+    return Inspection(folder, data, names, splits, measures, kinds, remarks, sources, domains)
 
 
 def _describe_masks(domains: Domains) -> Iterator[str]:
@@ -140,22 +145,23 @@ def _find(
     reasons: Mapping[int, str],
 ) -> list[Finding]:
     """Return a finding of each kind, empty ones included; `reasons` has texts about unreadable images, by index."""
-    constant = measures["readable"] & (measures["deviation"].max(axis=1) < CONSTANT_DEVIATION)
-    rich = np.flatnonzero(measures["readable"] & ~constant)
-    sizes = loading.sizes_of(measures)
+    readable = np.flatnonzero(measures["readable"])
+    is_constant = measures["deviation"][readable].max(axis=1) < CONSTANT_DEVIATION
+    constant, rich = readable[is_constant], readable[~is_constant]
+    mixed = _rarer_color(splits[rich] % 2, measures["colored"][rich], rich)
     misnamed = {
         index: f"is {format_.upper()}"
         for index, (name, format_) in enumerate(zip(names, measures["format"].tolist()))
         if format_ and formats.format_of(name) not in (None, format_)
     }
     return [
-        findings.of_details(findings.UNREADABLE_FILES, reasons),
+        findings.of_images(findings.UNREADABLE_FILES, reasons),
         *_find_copies(splits, measures, rich),
-        findings.of_images(findings.CONSTANT, np.flatnonzero(constant)),
-        findings.of_images(findings.MIXED, _rarer_color(splits[rich] % 2, measures["colored"][rich], rich)),
-        *findings.of_sizes(data, multiple, sizes, splits, np.flatnonzero(measures["readable"])),
-        findings.of_counts(splits[measures["readable"]]),
-        findings.of_details(findings.WRONG_EXTENSION, misnamed),
+        findings.of_images(findings.CONSTANT, dict.fromkeys(constant.tolist(), "")),
+        findings.of_images(findings.MIXED, dict.fromkeys(mixed.tolist(), "")),
+        *findings.of_sizes(data, multiple, loading.sizes_of(measures), splits, readable),
+        findings.of_counts(splits[readable]),
+        findings.of_images(findings.WRONG_EXTENSION, misnamed),
     ]
 
 
@@ -187,34 +193,32 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
 
     header, decoded = reader.decode_with_header(source, channels, value_range is not None, nodata)
     pixels = image_to_levels(decoded, value_range).pixels if value_range else decoded.pixels
-    mean, deviation, spread = _colors(visible(pixels))
     reduced = thumbnail(pixels, THUMBNAIL)
     look = int.from_bytes(np.packbits(imagehash.phash(reduced).hash).tobytes(), "big")
     miniature = np.asarray(reduced.convert("RGB").resize((MINIATURE, MINIATURE), Image.Resampling.BOX))
     content = hashlib.blake2b(f"{decoded.pixels.shape} {decoded.pixels.dtype}".encode(), digest_size=8)
     content.update(np.ascontiguousarray(decoded.pixels).data)
-    looks = int.from_bytes(content.digest(), "big"), look, miniature
+    step = -(-max(pixels.shape[:2]) // MAX_SAMPLED)
+    sample = visible(pixels)[::step, ::step]
+    levels = sample.reshape(-1, sample.shape[2]) * (255 / np.iinfo(sample.dtype).max)
+    counts = [np.bincount(channel, minlength=BINS) for channel in (levels * (BINS / 256)).astype(int).T]
     return (
         True,
         *pixels.shape[:2],
         header.format,
         _kind(header),
         profile_name(header.profile),
-        *looks,
-        mean,
-        deviation,
-        spread > GRAY_SPREAD,
-        *(header.partial_of(channels), 1, header.deep or value_range is not None),
-        _shares_of_levels(visible(pixels)),
+        int.from_bytes(content.digest(), "big"),
+        look,
+        miniature,
+        np.broadcast_to(levels.mean(axis=0), 3),
+        np.broadcast_to(levels.std(axis=0), 3),
+        np.ptp(levels, axis=1).max() > GRAY_SPREAD,
+        header.partial_of(channels),
+        1,
+        header.deep or value_range is not None,
+        np.broadcast_to(np.stack(counts) / len(levels), (3, BINS)),
     )
-
-
-def _shares_of_levels(pixels: np.ndarray) -> np.ndarray:
-    """Return the shares of a sample of the pixels [h, w, 1 or 3] at `BINS` intervals of the levels, [3, BINS]."""
-    step = -(-max(pixels.shape) // MAX_SAMPLED)
-    bins = (pixels[::step, ::step] // ((np.iinfo(pixels.dtype).max + 1) // BINS)).reshape(-1, pixels.shape[2])
-    counts = np.stack([np.bincount(channel, minlength=BINS) for channel in bins.T])
-    return np.broadcast_to(counts / len(bins), (3, BINS))
 
 
 def thumbnail(pixels: np.ndarray, side: int) -> Image.Image:
@@ -243,14 +247,3 @@ def _kind(header: Header) -> str:
     depth = f" {header.other_values}" if header.other_values else " 16 bit" * header.deep
     colors = BAND_NAMES.get(header.bands - header.opacity) if header.channel_pages == 1 else None
     return (f"{colors}{'A' * header.opacity}" if colors else f"{header.bands} bands") + depth
-
-
-def _colors(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return mean and standard deviation by channel, and the largest difference between channels of a pixel."""
-    mean = squares = np.zeros(pixels.shape[2])
-    spread, count, level = 0.0, pixels.shape[0] * pixels.shape[1], np.iinfo(pixels.dtype).max / 255
-    for rows in row_blocks(pixels.shape):
-        block = pixels[rows].reshape(-1, pixels.shape[2]) / level
-        mean, squares = mean + block.sum(axis=0) / count, squares + np.square(block).sum(axis=0) / count
-        spread = max(spread, np.ptp(block, axis=1).max())
-    return np.broadcast_to(mean, 3), np.broadcast_to(np.sqrt(np.maximum(squares - mean**2, 0)), 3), spread

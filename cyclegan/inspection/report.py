@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import html
 import os
 import pathlib
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
+from PIL import Image
 
 from cyclegan import terminal
 from cyclegan.config.data import DataConfig
 from cyclegan.data import loading
 from cyclegan.data.sources import SPLITS, Domains
 from cyclegan.data.unpaired import UnpairedDataset
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import UserError, counted, printable
 from cyclegan.images import reader
 from cyclegan.inspection import findings
 from cyclegan.inspection.findings import DUPLICATES, UNREADABLE_FILES, Finding
-from cyclegan.inspection.inspection import FLAGS, Inspection, outlined, thumbnail
+from cyclegan.inspection.inspection import BINS, FLAGS, Inspection, outlined, thumbnail
 from cyclegan.run import html_report
 
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")  # page.css lies beside it
@@ -32,6 +32,8 @@ MAX_GROUPS = 3  # groups named for a finding
 MAX_NAMES = 4  # images named in a group
 MAX_SHORT_LINES = 5
 MAX_KINDS = 3  # kinds of files, or profiles, of a split
+WIDTH, HEIGHT = 256, 90  # of a histogram, whose heights are roots, so that small shares are visible
+TICKS = (0.01, 0.05, 0.2, 0.5)  # shares at which it has lines
 LEGEND = "Sizes: smallest, median, largest. Mean and standard deviation: by channel, of levels 0 to 255."
 STATISTICS = (
     "images",
@@ -147,9 +149,9 @@ def _find_without_decoding(data: DataConfig, multiple: int, facts: list[np.ndarr
 
 def check_folder(folder: str | os.PathLike[str], dataset: str | os.PathLike[str]) -> None:
     """Make the folder of a page, and check that training will not take its images for images of the dataset."""
-    path = pathlib.Path(folder).expanduser().resolve()
+    path = pathlib.Path(os.path.realpath(os.path.expanduser(folder)))
     for split in SPLITS:
-        if (pathlib.Path(dataset).expanduser() / split).resolve() in (path, *path.parents):
+        if pathlib.Path(os.path.realpath(os.path.join(os.path.expanduser(dataset), split))) in (path, *path.parents):
             raise UserError(f"--html {folder}: lies among the images; expected a folder outside of {split}")
     try:
         (path / "images").mkdir(parents=True, exist_ok=True)
@@ -162,16 +164,20 @@ def write(folder: str | os.PathLike[str], inspection: Inspection) -> pathlib.Pat
     folder = pathlib.Path(folder).expanduser()
     style = "".join(page.with_suffix(".css").read_text(encoding="utf-8") for page in (html_report.SOURCE, TEMPLATE))
     found = list(enumerate(inspection.findings, 1))
-    contents = (f'<a href="#finding-{i}">{_escape(each.kind.title)}</a>: {_escape(each.count)}' for i, each in found)
+    head, *rows = statistics(inspection)
     parts = {
-        "table": _table(inspection),
-        "notes": "".join(f"<li>{_escape(note)}</li>" for note in (LEGEND, *inspection.notes)),
+        "head": _elements("th", head),
+        "rows": "".join(f"<tr>{_elements('th', cells[:1])}{_elements('td', cells[1:])}</tr>" for cells in rows),
+        "notes": _elements("li", (LEGEND, *inspection.notes)),
         "histograms": "".join(_histogram(inspection, split) for split in range(len(SPLITS))),
         "crops": _crops(folder, inspection),
-        "contents": "".join(f"<li>{entry}</li>" for entry in contents),
+        "contents": "".join(
+            f'<li><a href="#finding-{i}">{_escape(each.kind.title)}</a>: {_escape(each.count)}</li>'
+            for i, each in found
+        ),
         "sections": "".join(_section(folder, inspection, i, finding) for i, finding in found),
     }
-    title = f"{inspection.folder.resolve().name}: {len(found) or 'no'} finding{'s'[: len(found) != 1]}"
+    title = f"{os.path.basename(os.path.realpath(inspection.folder))}: {counted(len(found), 'finding')}"
     return html_report.write_page(folder, TEMPLATE, title, parts, style)
 
 
@@ -179,64 +185,59 @@ def _escape(text: str) -> str:
     return html.escape(printable(text))
 
 
-def _table(inspection: Inspection) -> str:
-    title, *rows = statistics(inspection)
-    head = "".join(f'<th scope="col">{_escape(cell)}</th>' for cell in title)
-    body = (
-        f'<tr><th scope="row">{_escape(first)}</th>{"".join(f"<td>{_escape(cell)}</td>" for cell in cells)}</tr>'
-        for first, *cells in rows
-    )
-    return f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody>"
+def _elements(tag: str, texts: Iterable[str]) -> str:
+    return "".join(f"<{tag}>{_escape(text)}</{tag}>" for text in texts)
 
 
 def _section(folder: pathlib.Path, inspection: Inspection, number: int, finding: Finding) -> str:
     """Return the section of a finding; write the images that it shows."""
-    kind, groups, others = finding.kind, "", []
-    left = 0 if kind is UNREADABLE_FILES else MAX_IMAGES
+    is_readable = finding.kind is not UNREADABLE_FILES
+    groups, others, left = "", [], MAX_IMAGES * is_readable
     for group in finding.groups:
         shown, left = group[:left], max(0, left - len(group))
         figures = "".join(_figure(folder, inspection, finding, index) for index in shown)
         groups += f'<div class="group">{figures}</div>' if shown else ""
-        others += [f"<li>{_escape(finding.describe(inspection.names, index))}</li>" for index in group[len(shown) :]]
-    is_open = " open" if kind is UNREADABLE_FILES else ""
-    rest = f"<details{is_open}><summary>{len(others)} not shown</summary><ul>{''.join(others)}</ul></details>"
+        others += [finding.describe(inspection.names, index) for index in group[len(shown) :]]
+    is_open = "" if is_readable else " open"
+    details = (
+        f"<details{is_open}><summary>{len(others)} not shown</summary><ul>{_elements('li', others)}</ul></details>"
+    )
     return (
-        f'<section id="finding-{number}"><h2>{_escape(kind.title)}: {_escape(finding.count)}</h2>'
-        f"<p>{_escape(kind.meaning)}</p><p>{_escape(kind.advice)}</p>"
-        f'<div class="groups">{groups}</div>{rest if others else ""}</section>'
+        f'<section id="finding-{number}"><h2>{_escape(finding.kind.title)}: {_escape(finding.count)}</h2>'
+        f"{_elements('p', (finding.kind.meaning, finding.kind.advice))}"
+        f'<div class="groups">{groups}</div>{details if others else ""}</section>'
     )
 
 
 def _figure(folder: pathlib.Path, inspection: Inspection, finding: Finding, index: int) -> str:
     """Write a reduced copy of an image; return its figure."""
-    file = f"images/{index}.png"
-    with contextlib.suppress(ValueError, SyntaxError, OSError):
-        data, split = inspection.data, SPLITS[inspection.splits[index]]
-        source, channels, value_range = inspection.sources[index], data.channels(split), data.value_range(split)
-        pixels = reader.decode(source, channels, value_range=value_range, nodata=data.nodata)
-        thumbnail(pixels, IMAGE_SIDE).save(folder / file)
-    return _show(file, finding.describe(inspection.names, index))
+    data, split = inspection.data, SPLITS[inspection.splits[index]]
+    source, channels, value_range = inspection.sources[index], data.channels(split), data.value_range(split)
+    pixels = reader.decode(source, channels, value_range=value_range, nodata=data.nodata)
+    return _show(
+        folder, f"images/{index}.png", thumbnail(pixels, IMAGE_SIDE), finding.describe(inspection.names, index)
+    )
 
 
-def _show(file: str, name: str) -> str:
-    image = f'<img loading="lazy" src="{html_report.url(file)}" alt="{_escape(name)}">'
-    return f"<figure>{image}<figcaption>{_escape(name)}</figcaption></figure>"
+def _show(folder: pathlib.Path, file: str, image: Image.Image, name: str) -> str:
+    """Write an image; return its figure."""
+    image.save(folder / file)
+    shown = f'<img loading="lazy" src="{html_report.url(file)}" alt="{_escape(name)}">'
+    return f"<figure>{shown}<figcaption>{_escape(name)}</figcaption></figure>"
 
 
 def _crops(folder: pathlib.Path, inspection: Inspection) -> str:
     """Return a section with random training images as the networks see them; write these images."""
     if not (domains := inspection.domains):
         return ""
-    x, y, section = domains.train_x, domains.train_y, ""
-    assert x is not None and y is not None
-    dataset = UnpairedDataset(x, y, 1, domains.size, seed=0, names=(x.names, y.names), epoch_size=f"{CROPS}")
+    x, y, section = domains.files["trainA"], domains.files["trainB"], ""
+    dataset = UnpairedDataset(x, y, 1, domains.size, seed=0, epoch_size=f"{CROPS}")
     for number, split in enumerate(SPLITS[:2]):
         figures = ""
         for pair in range(CROPS):
             image, mask = (read("XY"[number], 0, pair) for read in (dataset.image, dataset.mask))
-            file = f"images/{split}-{pair}.png"
-            outlined(image, mask > 0).save(folder / file)
-            figures += _show(file, dataset.batch_names(0, pair)[number])
+            name = dataset.batch_names(0, pair)[number]
+            figures += _show(folder, f"images/{split}-{pair}.png", outlined(image, mask > 0), name)
         section += f'<h3>{split}</h3><div class="groups">{figures}</div>'
     text = f"Random crops of {domains.size[1]} x {domains.size[0]} pixels, mirrored at random."
     text += " Red lines show the borders of masks." * dataset.has_masks
@@ -249,11 +250,19 @@ def _histogram(inspection: Inspection, split: int) -> str:
     if not len(chosen):
         return ""
     shares = chosen["levels"].mean(axis=0)
-    heights = np.sqrt(shares / max(shares.max(), 1e-9))  # so that small shares are visible
-    bars = (
-        f'<rect class="c{channel}" x="{bin_}" y="{1 - height:.3f}" width="1" height="{height:.3f}"/>'
-        for channel, row in enumerate(heights)
-        for bin_, height in enumerate(row)
-    )
-    drawing = f'<svg viewBox="0 0 {len(shares[0])} 1" preserveAspectRatio="none" role="img">{"".join(bars)}</svg>'
-    return f"<figure>{drawing}<figcaption>{SPLITS[split]}: levels 0 to 255, root of their shares</figcaption></figure>"
+    is_gray = (shares == shares[0]).all()
+    x, y = np.linspace(0, WIDTH, BINS + 1), HEIGHT * (1 - np.sqrt(shares / shares.max()))
+    drawing = ""
+    for name, row in zip("krgb"[0 if is_gray else 1 :], y[: 1 if is_gray else 3]):
+        steps = " ".join(f"{left:.1f},{top:.1f} {right:.1f},{top:.1f}" for left, right, top in zip(x, x[1:], row))
+        drawing += f'<polyline class="{name}" points="0,{HEIGHT} {steps} {WIDTH},{HEIGHT}"/>'
+    for share in (share for share in TICKS if share < shares.max()):
+        top = HEIGHT * (1 - np.sqrt(share / shares.max()))
+        drawing += f'<path d="M0 {top:.1f}H{WIDTH}"/><text x="-4" y="{top + 4:.1f}" class="y">{share:.0%}</text>'
+    value_range = inspection.data.value_range(SPLITS[split])
+    low, high = value_range or (0, 255)
+    for place, value in zip(np.linspace(0, WIDTH, 5), np.linspace(low, high, 5)):
+        drawing += f'<text x="{place:.0f}" y="{HEIGHT + 14}">{value:.4g}</text>'
+    caption = f"{SPLITS[split]}: share of the pixels by {'value' if value_range else 'level'}"
+    box = f"-34 -8 {WIDTH + 54} {HEIGHT + 28}"
+    return f'<figure><svg viewBox="{box}" role="img">{drawing}</svg><figcaption>{caption}</figcaption></figure>'

@@ -176,7 +176,6 @@ def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pea
             model.global_batch_size,
             data.size,
             seed,
-            names=(x.names, y.names),
             steps_per_call=steps_per_call,
             flip=not config.data.no_flip,
             epoch_size=epoch_size,

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import tifffile
 
+from cyclegan.cli import check_run
 from cyclegan.data import folder_source
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
+from cyclegan.evaluation.score_run import ScoreOptions
 from cyclegan.images import reader
+from cyclegan.inference.translate_files import add_masks, plan_tasks
 from tests.data.image_folders import load, photograph, save, stack
 from tests.inspection.datasets import inspect
 
@@ -52,8 +55,8 @@ def test_files_that_are_not_used_are_named(folder):
 def test_links_to_nothing_are_named(folder, tmp_path):
     (folder / "trainB" / "gone.png").symlink_to(tmp_path / "moved.png")
     (folder / "trainB" / "a.psd").touch()
-    expected = f"not used: 2 (links to nothing, .psd); for example {folder}/trainB/gone.png -> {tmp_path}/moved.png; if"
-    assert any(expected in note for note in load(folder).notes)
+    gone = f"{folder}/trainB/gone.png, a link to {tmp_path}/moved.png, which does not exist; if"
+    assert any(f"not used: 2 (links to nothing, .psd); for example {gone}" in note for note in load(folder).notes)
     for path in (folder / "trainB").glob("*.*g"):
         path.is_symlink() or path.unlink()
     with pytest.raises(UserError, match="trainB: no images; .* not used: 2 .links to nothing, .psd."):
@@ -62,9 +65,40 @@ def test_links_to_nothing_are_named(folder, tmp_path):
     (folder / "trainA").symlink_to("../B")
     with pytest.raises(UserError, match="trainA: a link to ../B, which does not exist; expected images of one domain"):
         load(folder)
-    (tmp_path / "link").symlink_to("nowhere")
-    with pytest.raises(UserError, match="link: a link to nowhere, which does not exist; expected a folder with trainA"):
-        load(tmp_path / "link")
+
+
+def test_what_is_there_instead_of_a_folder_is_described(tmp_path):
+    (tmp_path / "to nothing").symlink_to("nowhere")
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    (tmp_path / "Photos").mkdir()
+    for path, text in (
+        ("to nothing", "a link to nowhere, which does not exist"),
+        ("to nothing/sub", f"{tmp_path}/to nothing: a link to nowhere, which does not exist"),
+        ("a", "a link to b, and leads back to itself"),
+        ("photos", "no such folder, but Photos is there"),
+        ("photos/sub", f"{tmp_path}/photos: no such folder, but Photos is there"),
+        ("Photos/sub", f"no such folder, because {tmp_path}/Photos is empty (is it mounted?)"),
+        ("other", "no such folder"),
+    ):
+        for read in (load, inspect):
+            with pytest.raises(UserError, match=re.escape(f"{path}: {text}; expected a folder with trainA")):
+                read(tmp_path / path)
+    a = str(tmp_path / "a")
+    for command in (
+        lambda: check_run(a),
+        lambda: ScoreOptions(real=a),
+        lambda: plan_tasks([a], str(tmp_path), None),
+        lambda: add_masks([], a),
+    ):
+        with pytest.raises(UserError, match="a link to b, and leads back to itself"):
+            command()
+
+
+def test_a_link_of_masks_to_nothing_is_refused(folder):
+    (folder / "maskA").symlink_to("masks")
+    with pytest.raises(UserError, match="maskA: a link to masks, which does not exist; expected a folder of masks"):
+        load(folder)
 
 
 def test_loops_of_links_are_visited_once(tmp_path):
@@ -147,7 +181,9 @@ def test_missing_and_empty_folders_are_named(folder, tmp_path):
     with pytest.raises(UserError, match=r"testB: no images; .* 1 \(.psd\); if they are images, convert them to PNG or"):
         load(folder)
     (folder / "trainA").rename(folder / "TrainA")
-    with pytest.raises(UserError, match="trainA: no such folder; expected images .* has TrainA, testB, trainB"):
+    with pytest.raises(
+        UserError, match="trainA: no such folder, but TrainA is there; expected images .* has TrainA, testB, trainB"
+    ):
         load(folder)
     with pytest.raises(UserError, match="cycle_gan/horse: expected cycle_gan/NAME with NAME one of apple2orange"):
         load("cycle_gan/horse")
@@ -248,5 +284,5 @@ def test_the_last_slices_of_a_single_file_are_held_out(tmp_path):
     assert (len(domains.train_x), domains.test_x.names) == (30, [f"trainA/a.tif[{i}]" for i in range(32, 40)])
     assert not reader._opened_files  # all images are in memory
     (tmp_path / "trainB" / "a.tif").write_bytes(b"II*\0")
-    with pytest.raises(UserError, match="1 of 42 images cannot be used.*trainB/a.tif .a damaged TIFF"):
+    with pytest.raises(UserError, match=r"1 of 42 images cannot be used.*trainB/a.tif\[0\] .a damaged TIFF"):
         load(tmp_path, stacks="all")

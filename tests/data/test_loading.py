@@ -38,7 +38,7 @@ def read(path, size=(8, 8), channels=3):
     sources = {"a": [str(path)]}
     facts = loading.check_files(sources, {"a": channels})["a"]
     images = loading.ImageFiles("a", sources["a"], facts, np.array([size]), channels)
-    loading.decode_all({"a": images})
+    loading.decode_all([images])
     return images
 
 
@@ -68,7 +68,7 @@ def test_broken_images_of_several_splits_are_named_at_the_start(folder, cache):
 
 def test_several_images_are_read_at_the_same_time():
     meeting = threading.Barrier(2, timeout=60)  # a single thread would time out
-    loading.for_each_image({"trainA": ["one"], "trainB": ["other"]}, lambda split, i: meeting.wait(), "Decoding", False)
+    loading.for_each(range(2), lambda i: meeting.wait(), "Decoding", False)
 
 
 def test_images_are_read_on_the_cores_of_this_process(monkeypatch, cores=2):
@@ -79,7 +79,7 @@ def test_images_are_read_on_the_cores_of_this_process(monkeypatch, cores=2):
     monkeypatch.setattr(
         concurrent.futures, "ThreadPoolExecutor", lambda *count: started.append(pool(*count)) or started[-1]
     )
-    loading.for_each_image({"trainA": range(3)}, lambda split, i: None, "Decoding", False)
+    loading.for_each(range(3), lambda i: None, "Decoding", False)
     assert started[0]._max_workers == 6
 
 
@@ -88,7 +88,7 @@ def test_progress_bars_of_short_passes_are_for_terminals(monkeypatch, bars, term
     screen = io.StringIO()
     screen.isatty = lambda: terminal
     monkeypatch.setattr(sys, "stderr", screen)
-    loading.for_each_image({"trainA": range(3)}, lambda split, i: None, "Decoding", bars)
+    loading.for_each(range(3), lambda i: None, "Decoding", bars)
     assert ("Decoding: " in screen.getvalue()) == (bars and terminal)
 
 

@@ -46,7 +46,7 @@ def test_nothing_is_cropped_while_the_rates_decay(photos, cache, preprocess, bef
     """The decaying half resizes the files themselves, not the larger images."""
     plain, whole = (load(photos, cache=cache, preprocess=preprocess, load_size=size) for size in (24, 16))
     domains = load(photos, cache=cache, preprocess=preprocess, load_size=24, crop_until_decay=True)
-    assert plain.in_decay is None and domains.train_x[0].shape[:2] == before and domains.size == (16, 16)
+    assert not plain.in_decay and domains.train_x[0].shape[:2] == before and domains.size == (16, 16)
     for large, small, other, expected in (
         (domains.train_x, domains.in_decay[0], plain.train_x, whole.train_x),
         (domains.train_y, domains.in_decay[1], plain.train_y, whole.train_y),
