@@ -14,7 +14,7 @@ from cyclegan.config.sections import DIRECTIONS
 from cyclegan.config.serialization import RELIABLE
 from cyclegan.data import sources
 from cyclegan.errors import TrainingError, UserError
-from cyclegan.evaluation.features import FeatureExtractor, make_extractor
+from cyclegan.evaluation.features import FeatureExtractor
 from cyclegan.evaluation.metrics import errors_to_truth, fid, kid, mae, subset_size
 from cyclegan.images.geometry import centre_crop
 from cyclegan.images.image import ImageArray
@@ -140,7 +140,7 @@ class Evaluator:
         def measure(_: tf.Tensor, indices: Sequence[int]) -> Measures:
             return errors_to_truth(self._crops(source, indices), self._crops(target, indices))
 
-        found = self._measure(source, measure) if self._paired else {}
+        found = self._measure(source, measure, "Untranslated") if self._paired else {}
         return {**self._distances(self._features_of(source), direction), **_means(found)}
 
     def protocol(self, direction: str) -> dict[str, str | int]:
@@ -157,8 +157,6 @@ class Evaluator:
             "features": self.extractor.protocol,
             "features_name": self.extractor.name,
             "KID": f"unbiased, (x.y/d + 1)^3, {SUBSETS} subsets of {size} and {size}",
-            "KID_subsets": SUBSETS,
-            "KID_subset_size": size,
             "seed": self._seed,
         }
 
@@ -174,15 +172,14 @@ class Evaluator:
         return self._features[id(images)]
 
     def _measure(
-        self, images: ImageArray, measure: Callable[[tf.Tensor, Sequence[int]], Measures], title: str | None = None
+        self, images: ImageArray, measure: Callable[[tf.Tensor, Sequence[int]], Measures], title: str
     ) -> Measures:
         """Return the results of `measure` for all images, called with batches of crops in [-1, 1] and their indices.
 
         Batches are full, so that networks are traced once.
         """
         found: dict[str, list[np.ndarray]] = collections.defaultdict(list)
-        visible = bool(self._bars and title)
-        with terminal.progress_bar(visible, total=len(images), desc=title, unit=" images", leave=False) as bar:
+        with terminal.progress_bar(self._bars, total=len(images), desc=title, unit=" images", leave=False) as bar:
             for start in range(0, len(images), self._batch_size):
                 indices = range(start, min(start + self._batch_size, len(images)))
                 for name, values in measure(tf.constant(to_float(self._crops(images, indices))), indices).items():
@@ -214,17 +211,3 @@ def _difference(x: tf.Tensor, y: tf.Tensor) -> np.ndarray:
 
 def _means(found: Measures) -> dict[str, float]:
     return {name: float(np.mean(values)) for name, values in found.items()}
-
-
-def make_evaluator(
-    features: str,
-    generators: Sequence[Callable[..., tf.Tensor]],
-    x: ImageArray,
-    y: ImageArray,
-    size: tuple[int, int],
-    paired: bool,
-    bars: bool,
-) -> Evaluator:
-    """Return the evaluator of --evaluate_every for G and F, or G alone; `features` is --evaluate_features."""
-    extractor = make_extractor(features, (x.shape[-1], y.shape[-1]))
-    return Evaluator(dict(zip(DIRECTIONS, generators)), x, y, size, extractor, paired=paired, bars=bars)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.metadata
 import itertools
@@ -10,7 +9,7 @@ import logging
 import os
 import pathlib
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -100,8 +99,7 @@ def score_run(run: str | os.PathLike[str] | Model, checkpoint: str | None, optio
         UserError: The run, the checkpoint, the images or the features do not exist or do not fit, or memory is short.
         TrainingError: A translation is not finite, or an image cannot be read.
     """
-    with _explain_memory(options):
-        return _Scorer(run if isinstance(run, Model) else Model(run, checkpoint), options).score()
+    return _Scorer(run if isinstance(run, Model) else Model(run, checkpoint), options).score()
 
 
 def score_checkpoints(
@@ -112,39 +110,27 @@ def score_checkpoints(
     With `best_and_last`, only the newest checkpoint and the best ones of the directions have a result. Skip checkpoints
     that cannot be read or whose translations are not finite, with a warning.
     """
-    model = _load_any(run)
+    model = Model(run)
     names = checkpoint_names(model.path)
     if best_and_last:
         best = tuple(f"best-{direction}" for direction in options.directions)
         names = list(dict.fromkeys([model.checkpoint.name, *(name for name in names if name.startswith(best))]))
     results: list[tuple[TrainState, dict[str, Any]]] = []
-    with _explain_memory(options):
-        scorer = _Scorer(model, options)
-        for name in names:
-            try:
-                model.restore(name)
-                if same := [result for state, result in results if state == model.train_state]:
-                    same[0]["aliases"].append(name)
-                else:
-                    results.append((model.train_state, {**scorer.score(), "aliases": []}))
-            except TrainingError as error:
-                logger.warning(f"{name} has no scores: {error}")
-            except UserError as error:  # damaged, or removed by a training that runs
-                logger.warning(str(error))
+    scorer = _Scorer(model, options)
+    for name in names:
+        try:
+            model.restore(name)
+            if same := [result for state, result in results if state == model.train_state]:
+                same[0]["aliases"].append(name)
+            else:
+                results.append((model.train_state, {**scorer.score(), "aliases": []}))
+        except TrainingError as error:
+            logger.warning(f"{name} has no scores: {error}")
+        except UserError as error:  # damaged, or removed by a training that runs
+            logger.warning(str(error))
     if not results:
         raise UserError(f"{model.path}: no checkpoint has scores, see above; expected one with finite translations")
     return [result for _, result in results]
-
-
-def _load_any(run: str | os.PathLike[str]) -> Model:
-    """Load the newest checkpoint or, if none of training can be read, a best one."""
-    try:
-        return Model(run)
-    except UserError:
-        for name in reversed(checkpoint_names(pathlib.Path(run).expanduser())):
-            with contextlib.suppress(UserError):
-                return Model(run, name)
-        raise
 
 
 class _Scorer:
@@ -158,23 +144,16 @@ class _Scorer:
         changes = {"dataset": options.dataset, "data_dir": options.data_dir, "max_dataset_size": options.max_images}
         changes = {name: value for name, value in changes.items() if value}
         config = model.config.replace(cache="none", **changes, **PROTOCOLS.get(options.protocol or "", {}))
-        self._data = config.data
-        is_folder = not (config.data.is_embedded or config.data.is_tfds)
-        if is_folder and not options.dataset and not os.path.isdir(os.path.expanduser(config.data.dataset)):
-            was = config.data.dataset
-            raise UserError(f"{model.path}: its images are not in {was} any more; expected --dataset with their folder")
+        self._data = data = config.data
+        if data.folder and not options.dataset and not data.folder.is_dir():
+            missing = folder_source.describe_missing(data.folder)
+            raise UserError(f"{model.path}: its images, {data.folder}: {missing}; expected --dataset with their folder")
         features = options.features or ("fid" if options.protocol else "inception")
         extractor = make_extractor(features, [model.channels(direction)[1] for direction in self._directions])
-        domains = sources.load_domains(config.data, config.networks.multiple, splits=sources.TEST_SPLITS, bars=True)
-        known, found = serialization.load(model.path / "config.json").data, domains.fingerprint()
-        others = [split for split in sources.TEST_SPLITS if known.get(split, found[split]) != found[split]]
-        if others and config.data.folder and config.data.max_dataset_size == model.config.data.max_dataset_size:
-            logger.warning(
-                f"The held-out images of {' and '.join(others)} are not those of the run's training, which may have"
-                " trained on them"
-            )
-        embedded = config.data.is_embedded
-        if options.paired and not embedded:
+        domains = sources.load_domains(data, config.networks.multiple, splits=sources.TEST_SPLITS, bars=True)
+        if data.folder and data.max_dataset_size == model.config.data.max_dataset_size:
+            _warn_of_others(model, domains)
+        if options.paired and not data.is_embedded:
             check_same_names(domains.test_x.names, domains.test_y.names)
         directions = self._directions if options.real else ()
         self._evaluator = Evaluator(
@@ -183,17 +162,26 @@ class _Scorer:
             domains.test_y,
             domains.size,
             extractor,
-            paired=embedded or options.paired,
+            paired=data.is_embedded or options.paired,
             real={each: read_folder(options.real_folder(each), model, each, domains.size) for each in directions},
             seed=options.seed,
             batch_size=options.batch_size,
             bars=True,
         )
-        self._untranslated = {direction: self._evaluator.untranslated(direction) for direction in self._directions}
+        self._untranslated: dict[str, dict[str, float]] = {}
 
     def score(self) -> dict[str, Any]:
         """Return the result of `score_run`."""
         model, options = self._model, self._options
+        try:
+            for each in self._directions:
+                self._untranslated[each] = self._untranslated.get(each) or self._evaluator.untranslated(each)
+            scores = {direction: self._evaluator.scores(direction) for direction in self._directions}
+        except tf.errors.ResourceExhaustedError:
+            raise UserError(
+                f"the device does not have enough memory for batches of {options.batch_size} images; expected more free"
+                " memory, or a smaller --batch_size"
+            ) from None
         protocol = {
             "protocol": options.protocol,
             "dataset": self._data.dataset,
@@ -201,25 +189,32 @@ class _Scorer:
             "max_images": options.max_images,
             "preprocess": self._data.preprocess,
         }
+        packages = {name: importlib.metadata.version(name) for name in ("keras", "numpy", "pillow")}
         return {
             "run": str(model.path),
             "checkpoint": model.checkpoint.name,
             "epoch": model.train_state.epoch,
             "step": model.train_state.step,
-            "versions": {
-                "python": platform.python_version(),
-                "tensorflow": tf.__version__,
-                **{name: importlib.metadata.version(name) for name in ("keras", "numpy", "pillow")},
-            },
+            "versions": {"python": platform.python_version(), "tensorflow": tf.__version__, **packages},
             "directions": {
                 direction: {
-                    "scores": self._evaluator.scores(direction),
+                    "scores": scores[direction],
                     "untranslated": self._untranslated[direction],
                     "protocol": {**protocol, **self._evaluator.protocol(direction)},
                 }
                 for direction in self._directions
             },
         }
+
+
+def _warn_of_others(model: Model, domains: sources.Domains) -> None:
+    """Warn if held-out images are not those of the run."""
+    known, found = serialization.load(model.path / "config.json").data, domains.fingerprint()
+    if others := [split for split in sources.TEST_SPLITS if known.get(split, found[split]) != found[split]]:
+        logger.warning(
+            f"The held-out images of {' and '.join(others)} are not those of the run's training, which may have trained"
+            " on them"
+        )
 
 
 def read_folder(folder: pathlib.Path, model: Model, direction: str, size: tuple[int, int]) -> ImageFiles:
@@ -248,14 +243,3 @@ def check_same_names(names_x: Sequence[str], names_y: Sequence[str]) -> None:
             f"--paired: the held-out images of X ({len(x)}) and Y ({len(y)}) do not have the same names, for example"
             f" {different[0]}; expected an image of Y with the same name for each image of X"
         )
-
-
-@contextlib.contextmanager
-def _explain_memory(options: ScoreOptions) -> Iterator[None]:
-    try:
-        yield
-    except tf.errors.ResourceExhaustedError:
-        raise UserError(
-            f"the device does not have enough memory for batches of {options.batch_size} images; expected more free"
-            " memory, or a smaller --batch_size"
-        ) from None

@@ -275,10 +275,8 @@ def _find(source: str, others: list[str]) -> tuple[str, list[str]]:
         others += [] if folder_source.is_image(source) else [name]
         return base, [name] if folder_source.is_image(source) else []
     if not glob.has_magic(source):
-        raise UserError(
-            f"{printable(source)}: {folder_source.describe_missing(source, 'file or folder')}; expected an image, a folder"
-            " of images, or a pattern"
-        )
+        missing = folder_source.describe_missing(source, "file or folder")
+        raise UserError(f"{printable(source)}: {missing}; expected an image, a folder of images, or a pattern")
     parts = pathlib.PurePath(source).parts
     fixed = list(itertools.takewhile(os.path.exists, itertools.accumulate(parts, os.path.join)))  # as it is written
     if os.pardir in parts[len(fixed) :]:  # the translations would leave the output folder, too

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from cyclegan import terminal
 from cyclegan.config import Config, serialization
-from cyclegan.config.sections import OptimizationConfig, choose_steps_per_call
+from cyclegan.config.sections import DIRECTIONS, OptimizationConfig, choose_steps_per_call
 from cyclegan.data import sources
 from cyclegan.data.sources import Domains
 from cyclegan.data.unpaired import UnpairedDataset
@@ -20,7 +20,8 @@ from cyclegan.distribution import hardware
 from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import UserError, first_line
-from cyclegan.evaluation.evaluator import make_evaluator
+from cyclegan.evaluation.evaluator import Evaluator
+from cyclegan.evaluation.features import make_extractor
 from cyclegan.inspection import report as inspection_report
 from cyclegan.methods.objective import DESCRIPTIONS, SAMPLES
 from cyclegan.networks import compat
@@ -110,11 +111,12 @@ def make_trainer(
         config, run.config = config.replace(xla=xla), run.config.replace(xla=xla)
     evaluator = None
     if workers.is_chief and config.evaluation.evaluate_every and not is_done:
-        features, is_paired = config.evaluation.evaluate_features, config.data.is_embedded
-        generators = list(model.networks.in_use.generators.values())
-        images, bars = (data.test_x, data.test_y), config.run.verbose > 0
+        generators = dict(zip(DIRECTIONS, model.networks.in_use.generators.values()))
+        images, channels = (data.test_x, data.test_y), (config.data.channels_x, config.data.channels_y)
         with terminal.phase("Loading the network for FID and KID", if_slow=True):
-            evaluator = make_evaluator(features, generators, *images, data.size, is_paired, bars)
+            extractor = make_extractor(config.evaluation.evaluate_features, channels)
+        bars, paired = config.run.verbose > 0, config.data.is_embedded
+        evaluator = Evaluator(generators, *images, data.size, extractor, paired=paired, bars=bars)
     with terminal.phase("Comparing the images", if_slow=True):
         notes = (*data.notes, *inspection_report.short_lines(config.data, config.networks.multiple, data))
     overview.log(config, workers, splits, state, checkpoints.newest, notes, model.networks.parameter_counts())

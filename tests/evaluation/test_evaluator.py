@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation import evaluator as evaluator_module
-from cyclegan.evaluation.evaluator import Evaluator, make_evaluator
+from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.evaluation.metrics import errors_to_truth, fid, kid
 from tests.evaluation.drawings import draw
 
@@ -47,7 +47,7 @@ def test_scores_of_rounded_translations(images, extractor):
         assert set(scores) == {"FID", "KID", "KID_std", "cycle_MAE", "identity_MAE"}
         protocol = evaluator.protocol(direction)
         assert (protocol["translated"], protocol["real"], protocol["seed"]) == (len(source), len(target), 3)
-    assert evaluator.protocol("y2x")["KID_subset_size"] == 3
+    assert evaluator.protocol("y2x")["KID"].endswith("100 subsets of 3 and 3")
 
 
 def test_scores_of_few_images_have_no_deviation(images, extractor, reliable, monkeypatch, caplog):
@@ -158,16 +158,3 @@ def test_scores_of_one_generator(images, extractor):
     expected = both.scores("x2y")
     del expected["cycle_MAE"]
     assert one.scores("x2y") == expected
-
-
-@pytest.mark.parametrize("paired", [True, False])
-def test_training_scores_both_directions(paired):
-    rng = np.random.default_rng(0)
-    x, y = (rng.integers(0, 256, (2, 20, 24, 3)).astype(np.uint8) for _ in "xy")
-    networks = (lambda x, training: 0 * x - 1, lambda x, training: x)
-    evaluator = make_evaluator("random", networks, x, y, (16, 16), paired, bars=False)
-    scores = evaluator.scores("x2y", errors=False)
-    assert evaluator.directions == ("x2y", "y2x") and {"FID", "KID", "KID_std"} <= set(scores)
-    assert ("MAE" in scores) == paired
-    if paired:
-        assert scores["MAE"] == pytest.approx(y[:, 2:18, 4:20].mean())  # of G, which paints all black

@@ -108,13 +108,13 @@ def test_all_checkpoints_stand_in_one_table(run, tmp_path, capsys, caplog):
 
 def test_the_best_checkpoint_alone_is_scored(run, tmp_path, caplog):
     copy = shutil.copytree(run, tmp_path / "run")
+    save_another(copy, 2, lambda weights: float("nan") * weights)
     (damaged,) = (copy / "checkpoints").glob("epoch_0001*/state.index")
     damaged.write_bytes(b"damaged")
     flags = ("--all-checkpoints", "--max_images", 3, "--direction", "x2y")
     (result,) = score(copy, *flags)["checkpoints"]
     assert result["checkpoint"].startswith("best-x2y") and result["aliases"] == []
     assert re.search("epoch_0001.* can't be read", caplog.text)
-    save_another(copy, 2, lambda weights: float("nan") * weights)
     for name in ("epoch_0001*", "best-x2y*"):
         shutil.rmtree(*(copy / "checkpoints").glob(name))
     with pytest.raises(UserError, match="no checkpoint has scores, see above"):

@@ -96,7 +96,7 @@ def test_a_finished_run_loads_no_network_for_scores(make, monkeypatch):
     def load(*arguments):
         loaded.append(arguments[0])
 
-    monkeypatch.setattr(setup, "make_evaluator", load)
+    monkeypatch.setattr(setup, "make_extractor", load)
     options = {"epochs": 1, "evaluate_every": 1, "evaluate_features": "inception"}
     trainer, _ = make(**options)
     assert loaded == ["inception"]
