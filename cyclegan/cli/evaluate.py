@@ -18,7 +18,7 @@ from cyclegan import terminal, whole_file
 from cyclegan.cli import check_run
 from cyclegan.config.command_line import ArgumentParser
 from cyclegan.config.sections import DIRECTIONS
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import UserError, counted, printable
 
 TITLES = {  # of the scores that `Evaluator` computes
     "FID": "FID",
@@ -123,7 +123,7 @@ def json_path(file: str) -> pathlib.Path:
 
 def table(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a table of the result of `score_run`."""
-    yield f"{result['run']}, {result['checkpoint']}: {result['epoch']} epochs, step {result['step']}"
+    yield f"{result['run']}, {result['checkpoint']}: {counted(result['epoch'], 'epoch')}, step {result['step']}"
     for direction, part in result["directions"].items():
         yield ""
         yield f"{' -> '.join(DIRECTIONS[direction]):40} {'translated':>12} {'untranslated':>12}"
@@ -131,6 +131,10 @@ def table(result: Mapping[str, Any]) -> Iterator[str]:
             if name in part["scores"]:
                 values = [part[kind].get(name) for kind in ("scores", "untranslated")]
                 yield f"{title:40} " + " ".join(f"{'' if v is None else f'{v:.5g}':>12}" for v in values).rstrip()
+        if "FID" in part["untranslated"]:
+            is_nearer = part["scores"]["FID"] < part["untranslated"]["FID"]
+            nearer = f"{'nearer' if is_nearer else 'not nearer'} to real images of {DIRECTIONS[direction][1]}"
+            yield f"By FID, translated images are {nearer} than untranslated ones"
         yield from _protocol_lines(direction, part["protocol"])
     yield from _common_lines(part["protocol"])
     yield "Lower is better, except for PSNR and SSIM"
@@ -154,7 +158,7 @@ def checkpoints_table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     lines = [(name, result["epoch"], result["step"], row) for name, result, row in zip(names, results, rows)]
     if all(part["untranslated"] for part in directions.values()):
         lines.append(("untranslated", "", "", [directions[d]["untranslated"][name] for d, name in columns]))
-    yield f"{results[0]['run']}: * marks the best of a column"
+    yield results[0]["run"] + ": * marks the best of a column" * any(each is not None for each in best)
     yield ""
     yield f"{'':{width}} {'epoch':>6} {'step':>8} " + " ".join(f"{f'{d} {name}':>11} " for d, name in columns).rstrip()
     for name, epoch, step, row in lines:

@@ -120,7 +120,9 @@ def load_domains(
 
 
 def check_dataset(data: DataConfig) -> None:
-    """Raise `UserError` if the folder of a dataset does not exist."""
+    """Raise `UserError` if the folder of a dataset does not exist, or that of prepared datasets can't be one."""
+    if data.is_tfds:
+        _tfds_folder(data)
     if data.folder is not None and not data.folder.is_dir():
         from cyclegan.data import tfds_source
 
@@ -137,7 +139,7 @@ def find(data: DataConfig, splits: Sequence[str] = SPLITS, bars: bool = False) -
         if data.is_embedded:
             test_shape = data.image_shape if data.preprocess == "resize_and_crop" else data.load_shape
             sides = {split: max(data.load_shape if split.startswith("train") else test_shape) for split in splits}
-            return Found(*_draw_files(data, sides))
+            return _draw_files(data, sides)
         if (folder := data.folder) is None:
             from cyclegan.data import tfds_source  # slow to import
 
@@ -196,21 +198,18 @@ def draw(dataset: str, split: str, index: int, size: int) -> np.ndarray:
     return scenes.draw(scenes.random_scene(rng), "labels" if split.endswith("A") else "rendering", size)
 
 
-def _draw_files(data: DataConfig, sides: Mapping[str, int]) -> tuple[dict[str, list[bytes]], dict[str, list[str]]]:
-    """Draw the images of an embedded dataset as PNG, with sides in pixels by split; return them and their names."""
+def _draw_files(data: DataConfig, sides: Mapping[str, int]) -> Found:
+    """Draw the images of an embedded dataset as PNG, with sides in pixels by split."""
+    indices = {split: range(SPLIT_SIZES[split])[: data.max_dataset_size] for split in sides}
 
     def png(split: str, index: int) -> bytes:
         file = io.BytesIO()
         Image.fromarray(draw(data.dataset, split, index, sides[split])).save(file, "png", compress_level=1)
         return file.getvalue()
 
-    files, names = {}, {}
     with concurrent.futures.ThreadPoolExecutor(loading.available_cores()) as pool:
-        for split, side in sides.items():
-            indices = range(SPLIT_SIZES[split])[: data.max_dataset_size]
-            files[split] = list(pool.map(png, [split] * len(indices), indices))
-            names[split] = [f"{data.dataset}/{side}/{split}[{i}]" for i in indices]
-    return files, names
+        files = {split: list(pool.map(png, [split] * len(part), part)) for split, part in indices.items()}
+    return Found(files, {s: [f"{data.dataset}/{sides[s]}/{s}[{i}]" for i in part] for s, part in indices.items()})
 
 
 def final_size(data: DataConfig, parts: Iterable[ImageFiles]) -> tuple[int, int]:

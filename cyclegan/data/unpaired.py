@@ -175,13 +175,8 @@ class UnpairedDataset:
         (`local_replicas`, by default all).
         """
         local = range(replicas) if local_replicas is None else local_replicas
-        per_sample = 2 if self.has_pairs else 1  # arrays of a number per sample
-        masks = 2 if self.has_masks else 0
-        images = [tf.as_dtype(domain.dtype) for domain in self.domains]
-        dtypes = (*images, *per_sample * [tf.float32], *masks * [tf.uint8])
-        steps = (self.steps_per_call, self.global_batch_size // replicas)
-        sized = (*steps, *self.size)
-        shapes = (*((*sized, each.shape[3]) for each in self.domains), *per_sample * [steps], *masks * [(*sized, 1)])
+        example = self.batches(epoch, position, 0, replicas=replicas)
+        dtypes, shapes = [tf.as_dtype(part.dtype) for part in example], [part.shape for part in example]
 
         def read(index: np.int64) -> tuple[np.ndarray, ...]:
             number, replica = divmod(int(index), len(local))

@@ -85,7 +85,10 @@ def find_narrow(
         values = np.percentile(found, PERCENTILES)
         low, high = data.value_range(split) or FULL_RANGE
         if np.ptp(np.clip(values, low, high)) < NARROW * (high - low):
+            advice = f"try --{name} {values[0]:.9g}:{values[1]:.9g}, or {AUTO}"
+            if len(chosen) < len(facts[split]):
+                advice = f"they are {len(chosen)} of {len(facts[split])} images: convert them to 8 bits like the others"
             yield (
                 f"{split} has values from {values[0]:.9g} to {values[1]:.9g}, and its range is {low:.9g} to {high:.9g},"
-                f" so the networks see little contrast; try --{name} {values[0]:.9g}:{values[1]:.9g}, or {AUTO}"
+                f" so the networks see little contrast; {advice}"
             )

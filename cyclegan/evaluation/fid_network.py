@@ -71,13 +71,9 @@ GRAPH_BLOCKS = {
 }
 
 
-def _conv(number: int) -> str:
-    return f"conv_{number}" if number else "conv"
-
-
 # Modules in PyTorch of the 94 convolutions by their names in the graph.
 MODULES = {
-    f"{block}{part}{_conv(number)}": prefix + module
+    f"{block}{part}conv_{number}".removesuffix("_0"): prefix + module
     for block, (prefix, parts) in GRAPH_BLOCKS.items()
     for part, modules in parts.items()
     for number, module in enumerate(modules.split())

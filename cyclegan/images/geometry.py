@@ -90,7 +90,8 @@ def final_size(data: DataConfig, sizes: np.ndarray, resized: np.ndarray, names: 
     if len(other := np.flatnonzero((resized != resized[0]).any(axis=1))):
         raise UserError(
             f"--preprocess {data.preprocess}: {describe(0)} and {describe(other[0])} differ in size; expected one"
-            " size for all images of both domains: use --preprocess crop or resize_and_crop"
+            " size for all images of both domains, because a training step is compiled for one size, also with"
+            " --batch_size 1: use --preprocess crop or resize_and_crop"
         )
     height, width = (int(side) for side in resized[0])
     if min(height, width) < MIN_SIDE:

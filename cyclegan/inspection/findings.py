@@ -15,6 +15,7 @@ from cyclegan.images import geometry
 
 MUCH_STRETCHED = 2.0  # ratio of width / height after and before resizing
 MUCH_ENLARGED = 1.5  # ratio of sides after and before resizing
+COMMON = 0.1  # share of the images above which settings should change, rather than images
 UNEVEN = 2.0  # ratio of the numbers of training images
 MAX_DISTANCE = 4  # bits in which the hashes of near duplicates differ at most
 MAX_ROUNDING, MAX_DIFFERENCE = 1.0, 0.2  # mean difference of pixels, in levels and as a share of the standard deviation
@@ -67,7 +68,7 @@ CONSTANT = Kind(
 NARROW_VALUES = Kind(
     "values that fill a small part of their range",
     "The networks see little contrast.",
-    "Set --value_range_x or --value_range_y to the lowest and the highest value, or to auto.",
+    "Set the value range with this flag, or convert the files.",
 )
 MIXED = Kind(
     "gray images among colored ones, or the reverse",
@@ -100,6 +101,7 @@ class Finding:
     groups: Sequence[Sequence[int]]  # indices of the images; images of a group belong together
     details: Mapping[int, str] = dataclasses.field(default_factory=dict)  # of an image, by index
     note: str = ""  # details of the finding
+    advice: str = ""  # if it is another than that of the kind
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -159,10 +161,17 @@ def of_sizes(
     enlarged = (resized / sizes).max(axis=1) > MUCH_ENLARGED
     shapes = np.log(resized[:, 1] / resized[:, 0]) - np.log(sizes[:, 1] / sizes[:, 0])
     stretched = np.abs(shapes) > np.log(MUCH_STRETCHED)
-    return [
-        of_images(kind, {int(indices[i]): geometry.format_size(sizes[i]) for i in np.flatnonzero(chosen)})
-        for kind, chosen in ((SMALL, enlarged), (STRETCHED, stretched))
-    ]
+    found = []
+    for kind, chosen in ((SMALL, enlarged), (STRETCHED, stretched)):
+        advice = ""
+        if len(indices) and chosen.mean() > COMMON:
+            side = int(np.quantile(sizes.min(axis=1), COMMON)) // multiple * multiple
+            width = round(data.image_size * np.median(sizes[:, 1] / sizes[:, 0]) / multiple) * multiple
+            flag = f"--image_size {side}" if kind is SMALL else f"--image_width {width}"
+            advice = f"Use {flag}, which fits most images, remove the others, or use another --preprocess."
+        details = {int(indices[i]): geometry.format_size(sizes[i]) for i in np.flatnonzero(chosen)}
+        found.append(dataclasses.replace(of_images(kind, details), advice=advice))
+    return found
 
 
 def equal_groups(keys: np.ndarray) -> list[list[int]]:

@@ -66,7 +66,7 @@ def lines(inspection: Inspection) -> Iterator[str]:
         yield f"{number}. {finding.kind.title}: {finding.count}"
         yield from (f"     {line}" for line in _examples(inspection.names, finding))
         yield f"   {finding.kind.meaning}"
-        yield f"   {finding.kind.advice}"
+        yield f"   {finding.advice or finding.kind.advice}"
     if not inspection.findings:
         yield "Nothing was found that harms training."
 
@@ -112,17 +112,22 @@ def _examples(names: Sequence[str], finding: Finding) -> Iterator[str]:
 
 def short_lines(data: DataConfig, multiple: int, domains: Domains) -> list[str]:
     """Return the few lines for the start of training, about findings that need no decoding; none if there are none."""
-    sets = [domains.files[split] for split in SPLITS]
-    names = [name for part in sets for name in part.names]
+    parts = [domains.files[split] for split in SPLITS]
+    names = [name for part in parts for name in part.names]
+    facts = np.concatenate([part.facts for part in parts])
+    splits = np.repeat(np.arange(len(SPLITS)), [len(part) for part in parts])
+    known = np.flatnonzero(facts["end"])
+    keys = facts["length"][known].astype(np.uint64) << np.uint64(32) | facts["end"][known]
+    copies = findings.of_copies(DUPLICATES, [known[group].tolist() for group in findings.equal_groups(keys)], splits)
+    sizes = findings.of_sizes(data, multiple, loading.sizes_of(facts), splits, np.arange(len(facts)))
     found = []
-    for finding in _find_without_decoding(data, multiple, [part.facts for part in sets]):
+    for finding in (*copies, *sizes, findings.of_counts(splits)):
         if finding.count:
             example = f", for example {' and '.join(names[i] for i in finding.groups[0][:2])}" if finding.groups else ""
             found.append(f"Data: {finding.kind.title}: {finding.count}{example}")
     if found and not (data.is_tfds or data.is_embedded):
-        command = " ".join(
-            [terminal.command("inspect"), shlex.quote(data.dataset), *_flags_of_inspection(data, domains.value_ranges)]
-        )
+        flags = _flags_of_inspection(data, domains.value_ranges)
+        command = " ".join([terminal.command("inspect"), shlex.quote(data.dataset), *flags])
         found = [*found[: MAX_SHORT_LINES - 1], f"Data: {command} explains these findings and looks for more"]
     return found[:MAX_SHORT_LINES]
 
@@ -132,19 +137,6 @@ def _flags_of_inspection(data: DataConfig, value_ranges: Mapping[str, str | None
     flags = {**{name: getattr(data, name) for name in FLAGS}, **value_ranges}
     usual = {name: getattr(DataConfig, name) for name in FLAGS} | {"image_width": data.image_size}
     return [f"--{name} {value}" for name, value in flags.items() if value != usual[name]]
-
-
-def _find_without_decoding(data: DataConfig, multiple: int, facts: list[np.ndarray]) -> Iterator[Finding]:
-    """Yield findings, empty ones included; `facts` has `reader.FACTS_DTYPE` [N] of each split."""
-    merged = np.concatenate(facts)
-    splits = np.repeat(np.arange(len(SPLITS)), [len(part) for part in facts])
-    known = np.flatnonzero(merged["end"])
-    keys = merged["length"][known].astype(np.uint64) << np.uint64(32) | merged["end"][known]
-    groups = [known[group].tolist() for group in findings.equal_groups(keys)]
-    yield from findings.of_copies(DUPLICATES, groups, splits)
-    sizes = loading.sizes_of(merged)
-    yield from findings.of_sizes(data, multiple, sizes, splits, np.arange(len(sizes)))
-    yield findings.of_counts(splits)
 
 
 def check_folder(folder: str | os.PathLike[str], dataset: str | os.PathLike[str]) -> None:
@@ -204,7 +196,7 @@ def _section(folder: pathlib.Path, inspection: Inspection, number: int, finding:
     )
     return (
         f'<section id="finding-{number}"><h2>{_escape(finding.kind.title)}: {_escape(finding.count)}</h2>'
-        f"{_elements('p', (finding.kind.meaning, finding.kind.advice))}"
+        f"{_elements('p', (finding.kind.meaning, finding.advice or finding.kind.advice))}"
         f'<div class="groups">{groups}</div>{details if others else ""}</section>'
     )
 
@@ -261,7 +253,7 @@ def _histogram(inspection: Inspection, split: int) -> str:
         drawing += f'<path d="M0 {top:.1f}H{WIDTH}"/><text x="-4" y="{top + 4:.1f}" class="y">{share:.0%}</text>'
     value_range = inspection.data.value_range(SPLITS[split])
     low, high = value_range or (0, 255)
-    for place, value in zip(np.linspace(0, WIDTH, 5), np.linspace(low, high, 5)):
+    for place, value in zip(np.linspace(0, WIDTH, 6), np.linspace(low, high, 6)):
         drawing += f'<text x="{place:.0f}" y="{HEIGHT + 14}">{value:.4g}</text>'
     caption = f"{SPLITS[split]}: share of the pixels by {'value' if value_range else 'level'}"
     box = f"-34 -8 {WIDTH + 54} {HEIGHT + 28}"

@@ -136,6 +136,14 @@ def test_the_environment_names_the_folder_for_every_part(tmp_path, monkeypatch):
     assert built[-1] == str(tmp_path / "given")
 
 
+@pytest.mark.parametrize("folder", ["gs://bucket/data", "~nobody there/data", "a" * 5000])
+def test_a_folder_in_the_environment_that_cannot_be_is_named(monkeypatch, folder):
+    monkeypatch.setenv("TFDS_DATA_DIR", folder)
+    with pytest.raises(UserError, match=f"^TFDS_DATA_DIR {folder[:80]}.*; expected"):
+        sources.check_dataset(Config.from_settings().data)
+    assert sources.comparison_images(Config.from_settings(image_size=16, load_size=16).data, "x2y", 4)[1][:1] == "2"
+
+
 def change_a_byte(paths):
     content = bytearray(paths[1].read_bytes())
     content[len(content) // 2] ^= 1

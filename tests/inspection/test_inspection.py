@@ -34,7 +34,10 @@ def test_every_planted_defect_is_found_once_and_no_more(tmp_path):
     assert "truncated" in details[0] and details[1:] == ["30 x 58 pixels", "is PNG"]
     counts = {finding.kind.title: finding.count for finding in inspection.findings if not finding.groups}
     assert counts.pop("very different numbers of images") == "20 in trainB, 10 in trainA"
-    assert re.fullmatch(r"trainA has values from \d+ to [234]\d\d\d, and its range is 0 .*", counts.popitem()[1])
+    narrow = (
+        r"trainA has values from \d+ to [234]\d\d\d, and its range is 0 .* 1 of 10 images: convert them to 8 bits .*"
+    )
+    assert re.fullmatch(narrow, counts.popitem()[1])
 
 
 def test_sound_images_give_no_finding(tmp_path):
@@ -74,6 +77,7 @@ def test_small_is_what_training_would_enlarge(tmp_path):
         assert list(findings_of(inspect(tmp_path, **settings))) == found
     (training,) = inspect(tmp_path, image_size=64, load_size=113).findings
     assert len(training) == 12  # test images are resized to 64 pixels
+    assert "Use --image_size 64, which fits" in "".join(report.lines(inspect(tmp_path, image_size=100, load_size=113)))
 
 
 def test_masks_and_drawings_are_no_copies(tmp_path):
