@@ -190,7 +190,7 @@ def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[str]
 
 def describe_others(folder: str, others: Sequence[str]) -> str:
     """Return a remark about the files of a folder that are not used."""
-    links = [path for path in others if not os.path.exists(path)]
+    links = [path for path in others if os.path.islink(path) and not os.path.exists(path)]
     files = {*others} - {*links}
     kinds = ["links to nothing"] * bool(links)
     kinds += sorted({os.path.splitext(path)[1].lower() or os.path.basename(path) for path in files})
