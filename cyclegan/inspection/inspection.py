@@ -100,7 +100,7 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
         split, source, images = SPLITS[splits[index]], sources[index], 1
         try:
             if isinstance(source, str):
-                with contextlib.suppress(*(ImageError,) * (data.stacks == "first")):
+                with contextlib.suppress(ImageError):  # only the first of its images is used
                     images = reader.count(source, data.channels(split), data.slice_axis)
             measures[index] = measure(source, data.channels(split), data.value_range(split), data.nodata)
             measures["images"][index] = images
