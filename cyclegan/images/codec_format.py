@@ -12,8 +12,8 @@ import imagecodecs
 import numpy as np
 
 from cyclegan.errors import MissingPackageError
-from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, Metadata, check_size, convert_bands
-from cyclegan.images.pillow_format import MODES, convert_array, open_image, without_single_axis
+from cyclegan.images.image import Bands, Header, ImageError, ImageReader, Metadata, check_size
+from cyclegan.images.pillow_format import open_image, without_single_axis
 
 JPEG, JPEG_2000, JPEG_XL = b"\xff\xd8\xff", b"\xff\x4f\xff\x51", b"\xff\x0a"
 JPEG_XL_FILE, JPEG_2000_FILE = b"\0\0\0\x0cJXL \r\n\x87\n", b"\0\0\0\x0cjP  \r\n\x87\n"
@@ -54,14 +54,12 @@ class CodecReader(ImageReader):
             profile=profile if size.is_srgb or size.bits > 8 else _jpeg_xl_profile(data),
         )
 
-    def read(self, channels: int) -> DecodedImage:
+    def read(self, channels: int) -> Bands:
         """Decode the image."""
-        pixels, profile = np.atleast_3d(DECODERS[self.header.format](self._data)), self.header.profile
-        if channels in (1, 3) and profile and pixels.dtype == np.uint8:
-            return convert_array(pixels, channels, MODES[pixels.shape[2]], profile)
-        has_opacity = self.header.opacity and pixels.shape[2] in (2, 4)
-        converted = convert_bands(pixels, channels, has_opacity, highest=self.header.highest)
-        return DecodedImage(*converted, Metadata(profile))
+        values = np.atleast_3d(DECODERS[self.header.format](self._data))
+        has_opacity = self.header.opacity and values.shape[2] in (2, 4)
+        highest, metadata = self.header.highest, Metadata(self.header.profile)
+        return Bands(values, has_opacity=has_opacity, highest=highest, metadata=metadata)
 
 
 def open_jpeg(file: BinaryIO) -> ImageReader | None:

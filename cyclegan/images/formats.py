@@ -48,7 +48,6 @@ class Format(NamedTuple):
     create_stack: CreateStack | None = None  # `None` if a file holds one image
     copy: Callable[..., None] | None = None  # function that writes an original with other pixels and all its tags
     is_film: bool = False  # whether some of its frames are images, and its translation is a film; see `FilmWriter`
-    open_rows: Open | None = None  # function that also opens images of any size, to read them by rows
     write_rows: Callable[..., None] | None = None  # function that writes images of any size by rows
 
     @property
@@ -101,7 +100,6 @@ FORMATS = {
         bits=ANY,
         opacity=True,
         create_stack=tiff_format.create_stack,
-        open_rows=functools.partial(tiff_format.open_image, by_rows=True),
         write_rows=tiff_format.write_rows,
     ),
     "nifti": Format((".nii.gz", ".nii"), volume_format.open_nifti, bits=ANY, create_stack=volume_format.create_nifti),
@@ -180,10 +178,8 @@ def _describe_channels(name: str, channels: int) -> str:
     return f"{channels} channels don't fit into {name}: expected --format tiff{png}"
 
 
-def open_image(file: BinaryIO, by_rows: bool = False) -> ImageReader:
+def open_image(file: BinaryIO) -> ImageReader:
     """Return the reader of the first image of an open file, by its content.
-
-    With `by_rows`, a large image may be of any size if its rows can be decoded by themselves.
 
     Raises:
         ImageError: It is not an image of one of the formats, or is damaged.
@@ -191,7 +187,7 @@ def open_image(file: BinaryIO, by_rows: bool = False) -> ImageReader:
     for name, form in FORMATS.items():
         file.seek(0)
         with explain(name, "header"):
-            if reader := (form.open_rows if by_rows and form.open_rows else form.open)(file):
+            if reader := form.open(file):
                 return reader
     file.seek(0)
     beginning = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()

@@ -16,7 +16,16 @@ import numpy as np
 
 from cyclegan.config.data import ValueRange
 from cyclegan.images.formats import UNCOMPRESSED, open_image
-from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, explain, row_blocks
+from cyclegan.images.image import (
+    DecodedImage,
+    Header,
+    ImageError,
+    ImageReader,
+    check_size,
+    convert,
+    explain,
+    row_blocks,
+)
 from cyclegan.images.pillow_format import TAIL_BYTES
 from cyclegan.images.value_range import to_depth, to_levels
 from cyclegan.whole_file import open_regular
@@ -112,7 +121,7 @@ def decode_with_header(
         _check_bands(reader, channels, any_type)
         is_large = reader.header.height * reader.header.width > PARALLEL_PIXELS
         with _large_image_lock if is_large else contextlib.nullcontext(), explain(reader.header.format, "pixels"):
-            image = reader.read(channels)
+            image = convert(reader.read(channels), channels)
     return reader.header, _complete(image, reader.header, channels, any_type, nodata)
 
 
@@ -132,14 +141,15 @@ def open_rows(source: Source, channels: int, any_type: bool, nodata: float | Non
 
     Raise the errors of `decode` that are known from the header.
     """
-    with _opened(source, by_rows=True) as reader:
-        _check_bands(reader, channels, any_type)
+    with _opened(source) as reader:
+        _check_bands(reader, channels, any_type, by_rows=True)
 
         def read(rows: slice) -> DecodedImage:
             with explain(reader.header.format, "pixels"):
-                return _complete(reader.read_rows(channels, rows), reader.header, channels, any_type, nodata)
+                image = convert(reader.read_rows(channels, rows), channels)
+            return _complete(image, reader.header, channels, any_type, nodata)
 
-        yield RowImage(reader.header, read) if reader.by_rows else None
+        yield RowImage(reader.header, read) if reader.has_rows else None
 
 
 def _complete(image: DecodedImage, header: Header, channels: int, any_type: bool, nodata: float | None) -> DecodedImage:
@@ -171,12 +181,12 @@ def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: b
     behind it. With `has_range`, values may be of any type, and the depth is 16 bits. `by_rows` accepts files of
     `open_rows`.
     """
-    with _opened(source, by_rows) as reader:
+    with _opened(source) as reader:
         header, images = reader.header, 1
         if not isinstance(source, Slice):
             with contextlib.suppress(ImageError):  # pages behind the first one, which are not used, may be damaged
                 images = _count(reader, channels)
-        _check_bands(reader, channels, has_range)
+        _check_bands(reader, channels, has_range, by_rows)
     content = source.path if isinstance(source, Slice) else source
     with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
         length = file.seek(0, os.SEEK_END)
@@ -187,18 +197,15 @@ def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: b
         end = 0 if header.format in UNCOMPRESSED else zlib.crc32(tail)
     if end and isinstance(source, Slice):
         end = zlib.crc32(b"%d" % source.number, end)
-    if not header.complete and not reader.by_rows:
+    if not header.complete and not (by_rows and reader.has_rows):
         decode_values(source, channels, has_range)
     deep = header.deep or has_range
     return ImageFacts(length, header.height, header.width, deep, end, sample, images, header.partial_of(channels))
 
 
-def count(path: str | os.PathLike[str], channels: int = 3, axis: int | None = None, by_rows: bool = False) -> int:
-    """Return the number of images of a file: pages, slices along an axis, or frames; raise the errors of `decode`.
-
-    `by_rows` accepts files of `open_rows`.
-    """
-    with _opened(path, by_rows) as reader:
+def count(path: str | os.PathLike[str], channels: int = 3, axis: int | None = None) -> int:
+    """Return the number of images of a file: pages, slices along an axis, or frames; raise the errors of `decode`."""
+    with _opened(path) as reader:
         return _count(reader.along(axis), channels)
 
 
@@ -222,11 +229,11 @@ _opened_files_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def _opened(source: Source, by_rows: bool = False) -> Iterator[ImageReader]:
+def _opened(source: Source) -> Iterator[ImageReader]:
     """Provide the reader of an image. Files of `Slice`s stay open, because the next slice may be of the same file."""
     if not isinstance(source, Slice):
         with io.BytesIO(source) if isinstance(source, bytes) else open_regular(source) as file:
-            yield open_image(file, by_rows)
+            yield open_image(file)
         return
     state = os.stat(source.path)
     key = (source.path, source.axis, state.st_mtime_ns, state.st_size)
@@ -250,7 +257,7 @@ def close_files() -> None:
         _opened_files.clear()
 
 
-def _check_bands(reader: ImageReader, channels: int, any_type: bool) -> None:
+def _check_bands(reader: ImageReader, channels: int, any_type: bool, by_rows: bool = False) -> None:
     """Check that an image has the bands for `channels`, and values of a type that is allowed."""
     header = reader.header
     if channels in (1, 3) and not header.colors:
@@ -265,8 +272,10 @@ def _check_bands(reader: ImageReader, channels: int, any_type: bool) -> None:
             f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need"
             " --value_range_x or --value_range_y in training"
         )
-    # Other values take more memory to decode than to convert.
-    if any_type and not header.other_values and not reader.by_rows:
+    if by_rows and reader.has_rows:
+        return
+    reader.check_memory()
+    if any_type and not header.other_values:  # which take more memory to decode than to convert
         # Memory of all bands, of the chosen bands, and of the result and its opacity as uint16.
         pixel_bytes = (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
         check_size(header.width, header.height, header.height * header.width * pixel_bytes)

@@ -20,14 +20,13 @@ from cyclegan.images.image import (
     LEVEL_TYPES,
     MAX_BYTES,
     OTHER_TYPES,
-    DecodedImage,
+    Bands,
     Header,
     ImageError,
     ImageReader,
     Metadata,
     Put,
     check_size,
-    convert_bands,
 )
 from cyclegan.images.pillow_format import without_single_axis
 
@@ -125,7 +124,7 @@ class VolumeReader(ImageReader):
         self._index = index
         return self
 
-    def read(self, channels: int) -> DecodedImage:
+    def read(self, channels: int) -> Bands:
         """Decode the image."""
         if not self.volume.is_complete:
             raise ImageError(f"a damaged {self._name.upper()} file: truncated")
@@ -145,8 +144,7 @@ class VolumeReader(ImageReader):
             values = values.astype(values.dtype.newbyteorder("="))
         fractional = "float" in self.header.other_values or self.volume.scale != (1, 0)
         name = self.volume.header if isinstance(self.volume.header, str) else ""
-        converted = convert_bands(np.ascontiguousarray(values), channels)
-        return DecodedImage(*converted, Metadata(array=name), fractional)
+        return Bands(np.ascontiguousarray(values), metadata=Metadata(array=name), fractional=fractional)
 
 
 def open_npy(file: BinaryIO) -> ImageReader | None:
