@@ -153,16 +153,15 @@ class PngReader(PillowReader):
 
     def _read_deep(self) -> np.ndarray:
         """Return the bands of 16 bits, of which Pillow would drop the low bytes."""
-        mode = self._image.mode
-        if mode == "LA":  # its four bytes are those of RGBA
-            return self._decode("RGBA", "RGBA").view(">u2").astype(np.uint16)
-        low, high = (self._decode(mode, f"{mode};16{half}") for half in "LB")
+        if self.header.bands == 2:  # gray and opacity, which Pillow makes RGBA, have as many bytes as RGBA
+            return self._decode("RGBA").view(">u2").astype(np.uint16)
+        low, high = (self._decode(f"{self._image.mode};16{half}") for half in "LB")
         return np.stack([low, high], axis=-1).view("<u2")[..., 0]
 
-    def _decode(self, mode: str, raw_mode: str) -> np.ndarray:
+    def _decode(self, raw_mode: str) -> np.ndarray:
         self._file.seek(0)
         image = PngImagePlugin.PngImageFile(self._file)
-        image._mode, image.tile = mode, [image.tile[0]._replace(args=raw_mode)]
+        image.tile = [image.tile[0]._replace(args=raw_mode)]
         return np.asarray(image)
 
 
