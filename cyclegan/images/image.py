@@ -35,8 +35,11 @@ OTHER_TYPES = (
     *("float16", "float32", "float64"),
 )
 # Words of the libraries.
-CUT = ("truncated", "less than expected", "expected length", "premature", "end of file", "eof: ", "incomplete")
-UNKNOWN = ("unsupported", "not supported", "cannot handle")
+CUT = (
+    *("truncated", "less than expected", "expected length", "premature", "end of file", "eof: ", "incomplete"),
+    *("greater than file size", "could the file be damaged"),
+)
+UNKNOWN = ("unsupported", "not supported", "cannot handle", "cannot be loaded")
 
 
 class ImageError(ValueError):

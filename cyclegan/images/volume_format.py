@@ -9,7 +9,6 @@ import math
 import os
 import pathlib
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
@@ -58,16 +57,12 @@ class Layout(NamedTuple):
         return tuple(images[self.order.index(axis)] for axis in range(4))
 
 
-class Volume(NamedTuple):
-    """Facts about an array in a file."""
+class Packed(NamedTuple):
+    """An array that has to be unpacked as a whole."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    load: Callable[[], np.ndarray]  # returns the array, all of it or as a memory map
-    is_mapped: bool
-    is_complete: bool  # whether the file is as long as it should be
-    scale: tuple[float, float] = (1.0, 0.0)  # slope and intercept of the values
-    header: Any = None  # of nibabel, or the name of the array
+    load: Callable[[], np.ndarray]
 
 
 class VolumeReader(ImageReader):
@@ -75,39 +70,48 @@ class VolumeReader(ImageReader):
 
     Args:
         name: Name of the format.
-        volume: The array.
+        array: The array; a packed one is unpacked when an image is read.
         layout: Function that returns the layout for an axis along which slices lie, `None` for the usual one.
+        original: The header of nibabel, or the name of the array in a file.
+        scale: Slope and intercept of the values.
         split: Whether channels are images of their own unless their number is the one that is wanted.
     """
 
     has_axes = True
 
-    def __init__(self, name: str, volume: Volume, layout: Callable[[int | None], Layout], split: bool = False) -> None:
-        self.volume, self._name, self._make_layout, self._split = volume, name, layout, split
-        self.nbytes = 0 if volume.is_mapped else math.prod(volume.shape) * volume.dtype.itemsize
+    def __init__(
+        self,
+        name: str,
+        array: np.ndarray | Packed,
+        layout: Callable[[int | None], Layout],
+        original: Any = "",
+        scale: tuple[float, float] = (1, 0),
+        split: bool = False,
+    ) -> None:
+        self.array, self.original, self._scale, self._name = array, original, scale, name
+        self._make_layout, self._split, self._index = layout, split, 0
+        self.nbytes = 0 if isinstance(array, np.memmap) else math.prod(array.shape) * array.dtype.itemsize
         _check_unpacked(self.nbytes)
-        if volume.dtype.name not in (*LEVEL_TYPES, *OTHER_TYPES):
-            raise ImageError(f"an array of {volume.dtype.name}: expected {', '.join((*LEVEL_TYPES, *OTHER_TYPES))}")
-        self._array: np.ndarray | None = None
-        self._index = 0
+        if array.dtype.name not in (*LEVEL_TYPES, *OTHER_TYPES):
+            raise ImageError(f"an array of {array.dtype.name}: expected {', '.join((*LEVEL_TYPES, *OTHER_TYPES))}")
         self.along(None)
 
     def along(self, axis: int | None) -> ImageReader:
         """Return the reader of the first slice along an axis."""
         self.layout = self._make_layout(axis)
-        dtype = self.volume.dtype
+        dtype = self.array.dtype
         self.shape = tuple(self.layout.shape[axis] for axis in self.layout.order)
         count, height, width, bands = self.shape
         if count < 1 or bands < 1:
-            raise ImageError(f"an array of shape {self.volume.shape}: expected at least one image")
-        self._is_other = self.volume.scale != (1, 0) or dtype.name in OTHER_TYPES
+            raise ImageError(f"an array of shape {self.array.shape}: expected at least one image")
+        self._is_other = self._scale != (1, 0) or dtype.name in OTHER_TYPES
         values = height * width * (1 if self._split else bands)
         check_size(width, height, 2 * values * (8 if self._is_other else 2))
         self.header = Header(
             *(height, width, bands, self._name),
             deep=dtype.itemsize > 1,
             colors=self._split or bands in (1, 3),
-            complete=self.volume.is_mapped and self.volume.is_complete,
+            complete=not isinstance(self.array, Packed),
             other_values=dtype.name if self._is_other else "",
         )
         return self
@@ -126,24 +130,22 @@ class VolumeReader(ImageReader):
 
     def read(self, channels: int) -> Bands:
         """Decode the image."""
-        if not self.volume.is_complete:
-            raise ImageError(f"a damaged {self._name.upper()} file: truncated")
-        if self._array is None:
-            self._array = self.volume.load()
-        images = self.layout.images(self._array.reshape(self.layout.shape, order="A"))
+        if isinstance(self.array, Packed):
+            self.array = self.array.load()
+        images = self.layout.images(self.array.reshape(self.layout.shape, order="A"))
         band, number = divmod(self._index, self.shape[0])
         bands = slice(band, band + 1) if self._is_split(channels) else slice(None)
         values = images[number, :, :, bands]
         if self._is_other:
-            slope, intercept = self.volume.scale
+            slope, intercept = self._scale
             values = values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
-            values = values if self.volume.scale == (1, 0) else values * slope + intercept
+            values = values if self._scale == (1, 0) else values * slope + intercept
         elif values.dtype == bool:
             values = values * np.uint8(255)
         else:
             values = values.astype(values.dtype.newbyteorder("="))
-        fractional = "float" in self.header.other_values or self.volume.scale != (1, 0)
-        name = self.volume.header if isinstance(self.volume.header, str) else ""
+        fractional = "float" in self.header.other_values or self._scale != (1, 0)
+        name = self.original if isinstance(self.original, str) else ""
         return Bands(np.ascontiguousarray(values), metadata=Metadata(array=name), fractional=fractional)
 
 
@@ -152,49 +154,35 @@ def open_npy(file: BinaryIO) -> ImageReader | None:
     if file.read(len(NPY)) != NPY:
         return None
     file.seek(0)
-    shape, is_fortran, dtype = _npy_header(file)
-    return VolumeReader("npy", _mapped(file, dtype, file.tell(), shape, "F" if is_fortran else "C"), _layout_of(shape))
+    path = getattr(file, "name", None)  # `None` for a file in memory
+    array = np.load(path or file, "r" if path else None)
+    return VolumeReader("npy", array, _layout_of(array))
 
 
 def open_npz(file: BinaryIO) -> ImageReader | None:
     """Return the reader of a .npz file: of its only array, or of the one with a name of `NPZ_NAMES`."""
     if file.read(len(ZIP)) != ZIP:
         return None
-    archive = zipfile.ZipFile(file)
-    names = [name for name in archive.namelist() if name.endswith(".npy")]
-    if not names:
+    file.seek(0)
+    archive = np.load(file)
+    names = archive.files
+    if not any(f"{name}.npy" in archive.zip.namelist() for name in names):
         return None
-    chosen = names if len(names) == 1 else [f"{name}.npy" for name in NPZ_NAMES if f"{name}.npy" in names]
+    chosen = names if len(names) == 1 else [name for name in NPZ_NAMES if name in names]
     if not chosen:
-        found = ", ".join(name[:-4] for name in names)
-        raise ImageError(f"an NPZ file of the arrays {found}: expected one array, or one named {NPZ_NAMES[0]}")
-    _check_unpacked(archive.getinfo(chosen[0]).file_size)
-    with archive.open(chosen[0]) as member:
-        shape, is_fortran, dtype = _npy_header(member)
-
-    def load() -> np.ndarray:
-        with archive.open(chosen[0]) as member:
-            _npy_header(member)
-            return _unpack(member, dtype, shape, "F" if is_fortran else "C")
-
-    volume = Volume(shape, dtype, load, is_mapped=False, is_complete=True, header=chosen[0][:-4])
-    return VolumeReader("npz", volume, _layout_of(shape))
-
-
-def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Read the header of an array; return its shape, whether its order is Fortran's, and its type."""
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, is_fortran, dtype = read(file)
-    if not 2 <= len(shape) <= 4 or dtype.hasobject:
         raise ImageError(
-            f"an array of {dtype.name} of shape {shape}: expected numbers of shape [h, w], [h, w, C] or [n, h, w, C]"
+            f"an NPZ file of the arrays {', '.join(names)}: expected one array, or one named {NPZ_NAMES[0]}"
         )
-    return shape, is_fortran, dtype
+    _check_unpacked(archive.zip.getinfo(f"{chosen[0]}.npy").file_size)
+    array = archive[chosen[0]]
+    return VolumeReader("npz", array, _layout_of(array), chosen[0])
 
 
-def _layout_of(shape: tuple[int, ...]) -> Callable[[int | None], Layout]:
+def _layout_of(array: np.ndarray) -> Callable[[int | None], Layout]:
     """Return the function that makes the layout of an array of NumPy."""
+    shape = array.shape
+    if not 2 <= len(shape) <= 4:
+        raise ImageError(f"an array of shape {shape}: expected [h, w], [h, w, C] or [n, h, w, C]")
 
     def make(axis: int | None) -> Layout:
         if len(shape) == 2:
@@ -220,31 +208,30 @@ def open_nifti(file: BinaryIO) -> ImageReader | None:
     if version is None:
         return None
     nibabel = _nibabel()
-    kind = nibabel.Nifti1Header if version == 1 else nibabel.Nifti2Header
-    offset = int(kind(beginning[: kind.template_dtype.itemsize]).get_data_offset())
+    kind = nibabel.Nifti1Image if version == 1 else nibabel.Nifti2Image
+    offset = int(kind.header_class(beginning[: kind.header_class.template_dtype.itemsize]).get_data_offset())
     if offset > MAX_OFFSET:
         raise ImageError(f"a NIfTI file whose values begin at byte {offset}: expected at most {MAX_OFFSET}")
     file.seek(0)
     content: Any = gzip.GzipFile(fileobj=file) if packed else file
-    header = kind.from_fileobj(content)  # with its extensions
-    shape, dtype = tuple(map(int, header.get_data_shape())), header.get_data_dtype()
-    slope, intercept = header.get_slope_inter()
-    if not 2 <= len(shape) <= 5 or dtype.names:
-        raise ImageError(f"a NIfTI file of {dtype} of shape {shape}: expected numbers of 2 to 5 dimensions")
+    holder = nibabel.FileHolder(fileobj=content)
+    image = kind.from_file_map({"image": holder, "header": holder})
+    proxy = image.dataobj
+    if not 2 <= len(proxy.shape) <= 5 or proxy.dtype.names:
+        raise ImageError(f"a NIfTI file of {proxy.dtype} of shape {proxy.shape}: expected numbers of 2 to 5 dimensions")
 
     def load() -> np.ndarray:
-        unpacked = gzip.GzipFile(fileobj=file)
-        file.seek(0)
-        unpacked.read(offset)
-        return _unpack(unpacked, dtype, shape, "F")
+        array = proxy.get_unscaled()
+        content.read(1)  # checks the checksum of a packed file
+        return array
 
-    scale = (float(slope), float(intercept)) if slope is not None else (1.0, 0.0)
-    if packed:
-        volume = Volume(shape, dtype, load, is_mapped=False, is_complete=True)
-    else:
-        volume = _mapped(file, dtype, offset, shape, "F")
-    volume = volume._replace(scale=scale, header=header)
-    return VolumeReader("nifti", volume, lambda axis: _anatomical(nibabel, header, shape, axis), split=True)
+    return VolumeReader(
+        *("nifti", Packed(proxy.shape, proxy.dtype, load) if packed else load()),
+        lambda axis: _anatomical(nibabel, image.header, proxy.shape, axis),
+        original=image.header,
+        scale=(float(proxy.slope), float(proxy.inter)),
+        split=True,
+    )
 
 
 def _nibabel() -> Any:
@@ -276,20 +263,6 @@ def _anatomical(nibabel: Any, header: Any, shape: tuple[int, ...], axis: int | N
     return Layout((*three, math.prod(shape[3:])), (*order, 3), (*steps, 1))
 
 
-def _mapped(file: BinaryIO, dtype: np.dtype, offset: int, shape: tuple[int, ...], order: Any) -> Volume:
-    """Return an array that lies in a file as it is, to be read by a memory map."""
-    length, needed = file.seek(0, os.SEEK_END), offset + math.prod(shape) * dtype.itemsize
-
-    def load() -> np.ndarray:
-        try:
-            return np.memmap(file, dtype, "r", offset, shape, order)
-        except (AttributeError, OSError):  # no file on a disk
-            file.seek(offset)
-            return np.frombuffer(file.read(needed - offset), dtype).reshape(shape, order=order)
-
-    return Volume(shape, dtype, load, is_mapped=True, is_complete=length >= needed)
-
-
 def _check_unpacked(size: int) -> None:
     """Raise `ImageError` if an array that has to be unpacked takes more than `MAX_BYTES` of memory."""
     if size > MAX_BYTES:
@@ -297,16 +270,6 @@ def _check_unpacked(size: int) -> None:
             f"a compressed array of {size / 1e9:.3g} GB: expected at most {MAX_BYTES / 1e9:g} GB, or an unpacked file,"
             " whose slices are read one by one"
         )
-
-
-def _unpack(file: Any, dtype: np.dtype, shape: tuple[int, ...], order: Any) -> np.ndarray:
-    """Return an array that is read from a compressed file, whose checksum is checked at the end."""
-    size = math.prod(shape) * dtype.itemsize
-    content = file.read(size)
-    if len(content) < size:
-        raise EOFError
-    file.read(1)
-    return np.frombuffer(content, dtype).reshape(shape, order=order)
 
 
 @contextlib.contextmanager
@@ -332,7 +295,7 @@ def _filled(
     count, height, width, channels = shape
     layout, split, before = Layout(shape, (0, 1, 2, 3)), 1, shape[:3]
     if isinstance(original, VolumeReader):
-        layout, split, before = original.layout, count // original.shape[0], original.volume.shape
+        layout, split, before = original.layout, count // original.shape[0], original.array.shape
     whole = layout.array_shape((count // split, height, width, split * channels))
     same = math.prod(before[3:]) == whole[3]
     with scratch(path, whole, dtype, order) as array:
@@ -379,9 +342,9 @@ def create_nifti(
     fills the same space.
     """
     nibabel = _nibabel()
-    if not isinstance(original, VolumeReader) or isinstance(original.volume.header, (str, type(None))):
+    if not isinstance(original, VolumeReader) or isinstance(original.original, str):
         raise ImageError("expected a NIfTI file as original, or --format tiff")
-    header, before = original.volume.header.copy(), original.layout.shape
+    header, before = original.original.copy(), original.layout.shape
     with _filled(path, original, shape, dtype, "F") as (put, array):
         yield put
         stored = header.get_data_dtype()
