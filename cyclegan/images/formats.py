@@ -128,6 +128,7 @@ OTHERS = {
     b"%pdf": "a PDF file",
     b"%!ps": "a PostScript file",
     b"8bps": "a Photoshop file",
+    b"riff": "a RIFF file, such as a WAV file",
     b"pk\3\4": "a ZIP archive",
     b"\x1f\x8b": "a gzip file",
     **dict.fromkeys((b"p1", b"p2", b"p3", b"p4", b"p5", b"p6"), "a PNM file (PGM, PPM)"),

@@ -8,6 +8,7 @@ import errno
 import functools
 import io
 import itertools
+import logging
 import math
 import operator
 import pathlib
@@ -27,6 +28,7 @@ ShapeOfImages = tuple[int, Any, Any, int]  # (N, h, w, C); h and w are `None` if
 GRAY_WEIGHTS = (19595, 38470, 7471)  # of red, green and blue in 1/65536: Pillow's mode L, ITU-R 601-2
 MODEL_PIXEL_SCALE, MODEL_TIEPOINT, MODEL_TRANSFORMATION = 33550, 33922, 34264  # tags of GeoTIFF
 SAME_LEVEL = 1  # level by which sRGB differs from itself after a conversion
+logger = logging.getLogger(__name__)
 SRGB = ImageCms.createProfile("sRGB")
 BLOCK_VALUES = 500_000  # converted at a time, so that intermediate results take little memory
 LEVEL_TYPES = ("bool", "uint8", "uint16")  # of values that are levels; the others need a value range
@@ -260,8 +262,11 @@ def convert(bands: Bands, channels: int) -> DecodedImage:
     converts, is_other = channels in (1, 3), mode not in ("L", "RGB")
     if converts and is_other and values.dtype != np.uint8:
         raise ImageError(f"{mode} colors of {values.dtype}: expected 8 bits")
-    if converts and values.dtype == np.uint8:
-        transform = srgb_transform(metadata.profile, mode)
+    if converts and (found := srgb_transform(metadata.profile, mode)):
+        if values.dtype == np.uint8:
+            transform = found
+        else:
+            _report_kept(metadata.profile)
     changes = converts and (bands.has_opacity or transform or is_other or number != channels)
     if isinstance(values, np.ndarray) and not changes:
         pixels = values
@@ -311,6 +316,22 @@ def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | No
     after = transform.apply(before)
     change = np.asarray(after).astype(int) - np.asarray(before.convert("RGB"))
     return transform if np.abs(change).max() > SAME_LEVEL else None
+
+
+def profile_name(profile: bytes) -> str:
+    """Return the name of an ICC profile, an empty text if there is none."""
+    try:
+        return ImageCms.getProfileDescription(ImageCms.ImageCmsProfile(io.BytesIO(profile))).strip() if profile else ""
+    except (ImageCms.PyCMSError, OSError):
+        return "damaged"
+
+
+@functools.lru_cache(maxsize=16)
+def _report_kept(profile: bytes) -> None:
+    """Log, once, that images keep a profile."""
+    logger.info(
+        "Images of 16 bits keep the colors of their profile (%s); only 8 bits become sRGB", profile_name(profile)
+    )
 
 
 def _to_srgb(colors: np.ndarray, mode: str, transform: ImageCms.ImageCmsTransform | None) -> np.ndarray:

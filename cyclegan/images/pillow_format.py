@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import imagecodecs
 import numpy as np
-from PIL import Image, ImageCms, ImageFile, PngImagePlugin
+from PIL import Image, ImageFile, PngImagePlugin
 from PIL.ExifTags import IFD
 from PIL.ExifTags import Base as Tag
 
@@ -45,6 +45,7 @@ PNG_DEPTH_OFFSET = 24  # bytes before the bit depth and the color type
 PNG_HEADER_BYTES = 8 + 25  # the signature and IHDR, which all metadata has to follow
 COLOR_MODES = {"1": "L", "L": "L", "LA": "L", "La": "L", "CMYK": "CMYK", "LAB": "LAB"}  # by mode; RGB for others
 BMP_COMPRESSION_OFFSET, BMP_RLE = 30, (1, 2)
+EXIF_RESOLUTION = ("webp", "avif")  # formats that hold the resolution in EXIF data only
 MAX_EXIF_BYTES = 65_000  # that a JPEG holds, also of XMP
 
 
@@ -188,17 +189,20 @@ def _save_options(name: str, metadata: Metadata, size: tuple[int, int]) -> dict[
     if name == "png" and metadata.xmp:
         options["pnginfo"] = PngImagePlugin.PngInfo()
         options["pnginfo"].add_itxt("XML:com.adobe.xmp", metadata.xmp.decode("utf-8", "replace"))
+    if metadata.resolution and metadata.unit > 1:
+        options["dpi"] = tuple(number * (2.54 if metadata.unit == 3 else 1) for number in metadata.resolution)
     with contextlib.suppress(Exception):  # Pillow raises almost anything for damaged EXIF data
-        if Tag.Orientation in metadata.exif:
-            metadata.exif[Tag.Orientation] = 1
-        details = metadata.exif.get_ifd(IFD.Exif)
+        exif = Image.Exif() if metadata.exif is None else metadata.exif
+        if name in EXIF_RESOLUTION and "dpi" in options:
+            exif.update(zip((Tag.XResolution, Tag.YResolution, Tag.ResolutionUnit), (*options["dpi"], 2)))
+        if Tag.Orientation in exif:
+            exif[Tag.Orientation] = 1
+        details = exif.get_ifd(IFD.Exif)
         for tag, side in zip((Tag.ExifImageWidth, Tag.ExifImageHeight), size):
             if tag in details:
                 details[tag] = side
-        content = metadata.exif.tobytes()
+        content = exif.tobytes() if len(exif) else b""
         options["exif"] = content if len(content) < MAX_EXIF_BYTES else b""
-    if metadata.resolution and metadata.unit > 1:
-        options["dpi"] = tuple(number * (2.54 if metadata.unit == 3 else 1) for number in metadata.resolution)
     return {option: value for option, value in options.items() if value}
 
 
@@ -270,14 +274,6 @@ def _metadata(image: Image.Image) -> Metadata:
     x, y = image.info.get("dpi") or (0, 0)
     resolution = (float(x), float(y)) if min(x, y) > 0 else None
     return Metadata(image.info.get("icc_profile") or b"", exif, xmp, resolution)
-
-
-def profile_name(profile: bytes) -> str:
-    """Return the name of an ICC profile, an empty text if there is none."""
-    try:
-        return ImageCms.getProfileDescription(ImageCms.ImageCmsProfile(io.BytesIO(profile))).strip() if profile else ""
-    except (ImageCms.PyCMSError, OSError):
-        return "damaged"
 
 
 def _read_tail(file: BinaryIO) -> bytes:

@@ -31,6 +31,7 @@ from cyclegan.images.value_range import to_depth, to_levels
 from cyclegan.whole_file import open_regular
 
 PARALLEL_PIXELS = 25_000_000  # larger images are decoded one at a time, to bound the memory
+PART_BYTES = 1 << 20  # of a file, read at a time
 MAX_OPENED = 64  # files with several images that stay open
 MAX_KEPT_BYTES = 2_000_000_000  # of images that their readers keep; the newest file may have more
 _large_image_lock = threading.Lock()
@@ -58,7 +59,6 @@ class ImageFacts(NamedTuple):
     width: int
     deep: bool  # whether it has more than 8 bits per band
     end: int  # checksum of the end of a compressed file, otherwise 0: files of one length with the same end are equal
-    sample: int  # checksum of the middle and the end of the file
     images: int  # of the file: pages, slices or frames
     partial_of: int  # bands of the file if only some of them are used, otherwise 0
 
@@ -70,9 +70,7 @@ class RowImage(NamedTuple):
     read: Callable[[slice], DecodedImage]  # decodes rows like `decode_values`
 
 
-FACTS_DTYPE = np.dtype(
-    [*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32, np.uint32, np.int32, np.int32))]
-)
+FACTS_DTYPE = np.dtype([*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32, np.int32, np.int32))])
 
 
 def decode(
@@ -191,16 +189,22 @@ def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: b
     with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - TAIL_BYTES))
-        tail = file.read()
-        file.seek(length // 2)
-        sample = zlib.crc32(file.read(TAIL_BYTES), zlib.crc32(tail))
-        end = 0 if header.format in UNCOMPRESSED else zlib.crc32(tail)
+        end = 0 if header.format in UNCOMPRESSED else zlib.crc32(file.read())
     if end and isinstance(source, Slice):
         end = zlib.crc32(b"%d" % source.number, end)
     if not header.complete and not (by_rows and reader.has_rows):
         decode_values(source, channels, has_range)
     deep = header.deep or has_range
-    return ImageFacts(length, header.height, header.width, deep, end, sample, images, header.partial_of(channels))
+    return ImageFacts(length, header.height, header.width, deep, end, images, header.partial_of(channels))
+
+
+def checksum(source: Source) -> int:
+    """Return a checksum of all bytes of the file of an image; raise `OSError` if it cannot be read."""
+    content, result = source.path if isinstance(source, Slice) else source, 0
+    with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
+        while part := file.read(PART_BYTES):
+            result = zlib.crc32(part, result)
+    return result
 
 
 def count(path: str | os.PathLike[str], channels: int = 3, axis: int | None = None) -> int:
@@ -259,7 +263,9 @@ def close_files() -> None:
 
 def _check_bands(reader: ImageReader, channels: int, any_type: bool, by_rows: bool = False) -> None:
     """Check that an image has the bands for `channels`, and values of a type that is allowed."""
-    header = reader.header
+    header, reads_rows = reader.header, by_rows and reader.has_rows
+    if not reads_rows:
+        reader.check_memory()
     if channels in (1, 3) and not header.colors:
         raise ImageError(
             f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y in training"
@@ -272,10 +278,9 @@ def _check_bands(reader: ImageReader, channels: int, any_type: bool, by_rows: bo
             f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need"
             " --value_range_x or --value_range_y in training"
         )
-    if by_rows and reader.has_rows:
-        return
-    reader.check_memory()
-    if any_type and not header.other_values:  # which take more memory to decode than to convert
+    if (
+        any_type and not header.other_values and not reads_rows
+    ):  # other values take more memory to decode than to convert
         # Memory of all bands, of the chosen bands, and of the result and its opacity as uint16.
         pixel_bytes = (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
         check_size(header.width, header.height, header.height * header.width * pixel_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import html
 import itertools
 import logging
 import math
@@ -62,6 +63,7 @@ GEO_TAGS = (geo.MODEL_PIXEL_SCALE, geo.MODEL_TIEPOINT, geo.MODEL_TRANSFORMATION,
 IMAGEJ = re.compile(r"^(?:ImageJ|unit)=.*$", re.MULTILINE)
 IMAGEJ_AXES = re.compile(r"^(?:slices|frames|hyperstack|spacing|finterval)=.*$", re.MULTILINE)
 OME_SIZE = re.compile(r'(PhysicalSize[XYZ](?=="[\d.eE+-]+")|PhysicalSize[XYZ]Unit)="([^"]*)"')  # numbers and units
+OME_CHANNEL = re.compile(r'<Channel [^>]*?Name="([^"]*)"')
 OME_PIXELS, SIZES = re.compile("<Pixels[^>]*>"), re.compile(r'Size[CZT]="(\d+)"')
 # libtiff only prints some errors, and leaves the pixels behind others as they are in its memory, which `FILLS` changes.
 FILLS = [{"MALLOC_PERTURB_": number} for number in ("85", "170")]
@@ -404,6 +406,9 @@ def create_stack(
         yield put
         bands = 1 if place >= 0 else channels
         described = {**dict(metadata.ome), "axes": f"{axes}S" if bands > 1 else axes} if tif else None
+        names = OME_CHANNEL.findall(tif.pages[0].description) if tif and place >= 0 else []
+        if described and len(names) >= channels:
+            described["Channel"] = {"Name": [html.unescape(name) for name in names[:channels]]}
         if tif and tif.is_imagej:
             lines = IMAGEJ_AXES.findall(tif.pages[0].description)
             counts = [f"images={array.size // (height * width * bands)}"]
