@@ -6,12 +6,14 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import os
 import pathlib
 import re
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -25,7 +27,6 @@ from cyclegan.images.image import (
     ImageReader,
     Metadata,
     Open,
-    Put,
     Write,
     explain,
 )
@@ -252,7 +253,7 @@ def create_stack(
     dtype: np.dtype,
     metadata: Metadata,
     format: str | None = None,
-) -> Iterator[Put]:
+) -> Iterator[Callable[[int, np.ndarray], None]]:
     """Write a file of several images with the axes of its original, completely or not at all.
 
     Provide the function that takes the number of an image and its pixels. The values lie in a temporary file beside the
@@ -267,10 +268,23 @@ def create_stack(
         raise ImageError(
             f"{shape[0]} images don't fit into a file of {name}: expected --format tiff, or --stacks first"
         )
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(open_regular(original))
-        partial = stack.enter_context(partial_file(path))
-        yield stack.enter_context(create(partial, open_image(file).along(axis), shape, dtype, metadata))
+    with open_regular(original) as file, partial_file(path) as partial:
+        stack = create(partial, open_image(file).along(axis), shape, dtype, metadata)
+        with scratch(partial, stack.shape, dtype, stack.order) as array:
+            yield functools.partial(stack.put, array)
+            stack.save(array)
+
+
+@contextlib.contextmanager
+def scratch(path: pathlib.Path, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Iterator[np.ndarray]:
+    """Provide an array in a temporary file beside `path`, so that a volume need not fit into memory.
+
+    The file has no name, so that it disappears even if the process is killed.
+    """
+    with tempfile.TemporaryFile(dir=path.parent) as file:
+        if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a crash later
+            os.posix_fallocate(file.fileno(), 0, math.prod(shape) * np.dtype(dtype).itemsize)
+        yield np.memmap(file, dtype, "r+" if hasattr(os, "posix_fallocate") else "w+", 0, shape, order)
 
 
 @contextlib.contextmanager

@@ -13,8 +13,7 @@ import math
 import operator
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, BinaryIO, NamedTuple, Optional, Protocol
+from typing import Any, BinaryIO, Literal, NamedTuple, Optional, Protocol
 
 import numpy as np
 from PIL import Image, ImageCms
@@ -199,10 +198,19 @@ class ImageReader:
 
 Open = Callable[[BinaryIO], Optional[ImageReader]]  # returns the reader of a file; `None` if it has another format
 Write = Callable[[pathlib.Path, np.ndarray, bool, Metadata], None]  # of (path, bands, has_opacity, metadata)
-Put = Callable[[int, np.ndarray], None]  # takes the number of an image and its pixels [h, w, C]
-# Context manager of (path, original, shape [n, h, w, C], type of the pixels, metadata) that provides a function to put
-# images into a volume with the axes of its original, and writes the file at the end.
-CreateStack = Callable[[pathlib.Path, ImageReader, tuple[int, ...], Any, Metadata], AbstractContextManager[Put]]
+
+
+class Stack(NamedTuple):
+    """How a format holds several images in a file that is written."""
+
+    shape: tuple[int, ...]  # of the array of all values
+    put: Callable[[np.ndarray, int, np.ndarray], None]  # takes the array, the number of an image and its pixels
+    save: Callable[[np.ndarray], None]  # writes the file
+    order: Literal["C", "F"] = "C"  # of the axes in memory
+
+
+# Function of (path, original, shape [n, h, w, C], type of the pixels, metadata).
+CreateStack = Callable[[pathlib.Path, ImageReader, tuple[int, ...], Any, Metadata], Stack]
 
 
 class ImageArray(Protocol):

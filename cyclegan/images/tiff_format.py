@@ -33,11 +33,10 @@ from cyclegan.images.image import (
     ImageError,
     ImageReader,
     Metadata,
-    Put,
+    Stack,
     check_size,
 )
 from cyclegan.images.pillow_format import without_single_axis
-from cyclegan.images.volume_format import scratch
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the first bytes of a TIFF or BigTIFF file
 # Lossless compressions, whose decoders stop at the size that the header gives.
@@ -382,10 +381,9 @@ def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Me
     tifffile.imwrite(path, without_single_axis(bands), **_settings(bands.shape[2], has_opacity, metadata))
 
 
-@contextlib.contextmanager
 def create_stack(
     path: pathlib.Path, original: ImageReader, shape: tuple[int, ...], dtype: Any, metadata: Metadata
-) -> Iterator[Put]:
+) -> Stack:
     """Write a file of several pages, as OME or ImageJ if the original is such a file; see `image.CreateStack`."""
     count, height, width, channels = shape
     tif: Any = original.tif if isinstance(original, TiffReader) else None
@@ -397,28 +395,30 @@ def create_stack(
     sizes = [*leading, height, width]
     sizes.insert(place if place >= 0 else len(sizes), channels)
     axes = (axes if place >= 0 else axes.replace("C", "")) + "YX"
-    with scratch(path, tuple(sizes), dtype) as array:
-        in_order = np.moveaxis(array, place, -1)
+    bands = 1 if place >= 0 else channels
 
-        def put(number: int, pixels: np.ndarray) -> None:
-            in_order[np.unravel_index(number, leading)] = pixels
+    def put(array: np.ndarray, number: int, pixels: np.ndarray) -> None:
+        np.moveaxis(array, place, -1)[np.unravel_index(number, leading)] = pixels
 
-        yield put
-        bands = 1 if place >= 0 else channels
-        described = {**dict(metadata.ome), "axes": f"{axes}S" if bands > 1 else axes} if tif else None
-        names = OME_CHANNEL.findall(tif.pages[0].description) if tif and place >= 0 else []
-        if described and len(names) >= channels:
-            described["Channel"] = {"Name": [html.unescape(name) for name in names[:channels]]}
+    def save(array: np.ndarray) -> None:
+        settings = _settings(bands, False, metadata)
+        if tif:
+            described = {**dict(metadata.ome), "axes": f"{axes}S" if bands > 1 else axes}
+            names = OME_CHANNEL.findall(tif.pages[0].description) if place >= 0 else []
+            if len(names) >= channels:
+                described["Channel"] = {"Name": [html.unescape(name) for name in names[:channels]]}
+            settings.update(ome=tif.is_ome, metadata=described)
+        else:
+            settings.update(ome=False, metadata=None)
         if tif and tif.is_imagej:
             lines = IMAGEJ_AXES.findall(tif.pages[0].description)
             counts = [f"images={array.size // (height * width * bands)}"]
             counts += [f"channels={channels}"] if place >= 0 else []
             first, *units = metadata.description.splitlines() or ["ImageJ="]
-            metadata = metadata._replace(description="\n".join([first, *counts, *lines, *units, ""]))
-            described = None
-        data = array[..., 0] if place < 0 and bands == 1 else array
-        settings = _settings(bands, False, metadata)
-        tifffile.imwrite(path, data, **{**settings, "ome": bool(tif and tif.is_ome), "metadata": described})
+            settings.update(description="\n".join([first, *counts, *lines, *units, ""]), metadata=None)
+        tifffile.imwrite(path, array[..., 0] if place < 0 and bands == 1 else array, **settings)
+
+    return Stack(tuple(sizes), put, save)
 
 
 def write_rows(

@@ -6,11 +6,9 @@ import contextlib
 import gzip
 import logging
 import math
-import os
 import pathlib
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
@@ -24,7 +22,7 @@ from cyclegan.images.image import (
     ImageError,
     ImageReader,
     Metadata,
-    Put,
+    Stack,
     check_size,
 )
 from cyclegan.images.pillow_format import without_single_axis
@@ -272,40 +270,22 @@ def _check_unpacked(size: int) -> None:
         )
 
 
-@contextlib.contextmanager
-def scratch(path: pathlib.Path, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Iterator[np.ndarray]:
-    """Provide an array in a temporary file beside `path`, so that a volume need not fit into memory.
-
-    The file has no name, so that it disappears even if the process is killed.
-    """
-    with tempfile.TemporaryFile(dir=path.parent) as file:
-        if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a crash later
-            os.posix_fallocate(file.fileno(), 0, math.prod(shape) * np.dtype(dtype).itemsize)
-        yield np.memmap(file, dtype, "r+" if hasattr(os, "posix_fallocate") else "w+", 0, shape, order)
-
-
-@contextlib.contextmanager
-def _filled(
-    path: pathlib.Path, original: ImageReader, shape: tuple[int, ...], dtype: Any, order: Any
-) -> Iterator[tuple[Put, np.ndarray]]:
-    """Provide a function that fills an array with images of the shape [n, h, w, C], and the array.
-
-    The array has the axes of the original if that is an array, too.
-    """
+def _stack(
+    original: ImageReader, shape: tuple[int, ...], save: Callable[[np.ndarray], None], order: Literal["C", "F"]
+) -> Stack:
+    """Return the stack of images of the shape [n, h, w, C]: an array with the axes of the original if that is one."""
     count, height, width, channels = shape
     layout, split, before = Layout(shape, (0, 1, 2, 3)), 1, shape[:3]
     if isinstance(original, VolumeReader):
         layout, split, before = original.layout, count // original.shape[0], original.array.shape
     whole = layout.array_shape((count // split, height, width, split * channels))
-    same = math.prod(before[3:]) == whole[3]
-    with scratch(path, whole, dtype, order) as array:
-        images = layout.images(array)
+    final = (*whole[:3], *before[3:])[: len(before)] if math.prod(before[3:]) == whole[3] else whole
 
-        def put(number: int, pixels: np.ndarray) -> None:
-            band, index = divmod(number, count // split)
-            images[index, :, :, band * channels : (band + 1) * channels] = pixels
+    def put(array: np.ndarray, number: int, pixels: np.ndarray) -> None:
+        band, index = divmod(number, count // split)
+        layout.images(array)[index, :, :, band * channels : (band + 1) * channels] = pixels
 
-        yield put, array.reshape((*whole[:3], *before[3:])[: len(before)] if same else whole, order=order)
+    return Stack(whole, put, lambda array: save(array.reshape(final, order=order)), order)
 
 
 def write_npy(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata, name: str = "") -> None:
@@ -313,14 +293,11 @@ def write_npy(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata
     _save_array(path, without_single_axis(bands), name and (metadata.array or name))
 
 
-@contextlib.contextmanager
 def create_npy(
     path: pathlib.Path, original: ImageReader, shape: tuple[int, ...], dtype: Any, metadata: Metadata, name: str = ""
-) -> Iterator[Put]:
+) -> Stack:
     """Write a stack of images as .npy or .npz, see `write_npy` and `CreateStack`."""
-    with _filled(path, original, shape, dtype, "C") as (put, array):
-        yield put
-        _save_array(path, array, name and (metadata.array or name))
+    return _stack(original, shape, lambda array: _save_array(path, array, name and (metadata.array or name)), "C")
 
 
 def _save_array(path: pathlib.Path, array: np.ndarray, name: str) -> None:
@@ -332,10 +309,9 @@ def _save_array(path: pathlib.Path, array: np.ndarray, name: str) -> None:
             np.lib.format.write_array(file, array, allow_pickle=False)
 
 
-@contextlib.contextmanager
 def create_nifti(
     path: pathlib.Path, original: ImageReader, shape: tuple[int, ...], dtype: Any, metadata: Metadata
-) -> Iterator[Put]:
+) -> Stack:
     """Write a NIfTI file with the header and, if the values fit, the type of its original; see `CreateStack`.
 
     The display window of the original does not hold for the translation. If the images have another size, the volume
@@ -345,23 +321,22 @@ def create_nifti(
     if not isinstance(original, VolumeReader) or isinstance(original.original, str):
         raise ImageError("expected a NIfTI file as original, or --format tiff")
     header, before = original.original.copy(), original.layout.shape
-    with _filled(path, original, shape, dtype, "F") as (put, array):
-        yield put
+
+    def save(array: np.ndarray) -> None:
         stored = header.get_data_dtype()
         header.set_data_dtype(stored if stored.itemsize > 1 or np.can_cast(dtype, stored) else dtype)
         header["cal_min"] = header["cal_max"] = 0
         ratios = [old / new for old, new in zip(before[:3], (*array.shape, 1)[:3])]
         if any(ratio != 1 for ratio in ratios):
             _scale(header, np.array(ratios))
-        image = (nibabel.Nifti1Image if header["sizeof_hdr"] == NIFTI_1_BYTES else nibabel.Nifti2Image)(
-            array, None, header
-        )
-        with open(path, "wb") as file:
+        kind = nibabel.Nifti1Image if header["sizeof_hdr"] == NIFTI_1_BYTES else nibabel.Nifti2Image
+        with contextlib.ExitStack() as stack:
+            file: Any = stack.enter_context(open(path, "wb"))
             if path.suffix == ".gz":
-                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-                    image.to_stream(packed)
-            else:
-                image.to_stream(file)
+                file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+            kind(array, None, header).to_stream(file)
+
+    return _stack(original, shape, save, "F")
 
 
 def _scale(header: Any, ratios: np.ndarray) -> None:

@@ -192,7 +192,8 @@ def test_other_colors_of_a_jpeg_xl_file(monkeypatch):
         assert codec_format.size_of(bytes.fromhex(header)) == (64, 64, 3, 8, 0, is_srgb)
     content = encoded("jpegxl", COLORS)
     assert codec_format.size_of(content).is_srgb and codec_format.size_of(encoded("jpegxl", COLORS[..., 0])).is_srgb
-    monkeypatch.setattr(codec_format.JpegXlHeader, "has_srgb", lambda self: False)
+    size = codec_format.size_of(content)._replace(is_srgb=False)
+    monkeypatch.setattr(codec_format, "size_of", lambda data: size)
     monkeypatch.setitem(sys.modules, "pillow_jxl.JpegXLImagePlugin", None)
     with pytest.raises(MissingPackageError, match="a JPEG XL file of other colors than sRGB.* pillow-jxl-plugin"):
         reader.check(content)

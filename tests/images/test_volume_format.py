@@ -9,7 +9,7 @@ import pytest
 import tifffile
 
 from cyclegan.errors import UserError
-from cyclegan.images import reader, volume_format
+from cyclegan.images import formats, reader, volume_format
 from cyclegan.images.image import ImageError
 from cyclegan.images.reader import Slice
 
@@ -118,7 +118,7 @@ def test_a_compressed_volume_is_unpacked_once_and_kept_in_bounds(tmp_path, monke
 
 
 def test_the_values_of_a_volume_to_write_leave_no_file(tmp_path):
-    with volume_format.scratch(tmp_path / "a.nii", (2, 3), np.int16) as array:
+    with formats.scratch(tmp_path / "a.nii", (2, 3), np.int16) as array:
         array[:] = 7
         assert not list(tmp_path.iterdir()) and (array == 7).all()  # even if the process is killed now
 
