@@ -259,10 +259,10 @@ def visible(pixels: np.ndarray) -> np.ndarray:
     return pixels[..., : 3 if pixels.shape[2] >= 3 else 1]
 
 
-def convert(bands: Bands, channels: int) -> DecodedImage:
+def convert(bands: Bands, channels: int, stretch: bool = False) -> DecodedImage:
     """Return an upright image: gray (1 channel) or RGB (3), blended with white; or the bands as they are.
 
-    Colors of 8 bits become sRGB by their ICC profile.
+    Colors of 8 bits become sRGB by their ICC profile. With `stretch`, white becomes the highest level of the type.
     """
     values, metadata, opacity, transform = bands.values, bands.metadata, None, None
     number = values.shape[2] - bands.has_opacity
@@ -273,10 +273,11 @@ def convert(bands: Bands, channels: int) -> DecodedImage:
     if converts and (found := srgb_transform(metadata.profile, mode)):
         if values.dtype == np.uint8:
             transform = found
-        else:
+        elif values.dtype == np.uint16:
             _report_kept(metadata.profile)
     changes = converts and (bands.has_opacity or transform or is_other or number != channels)
-    if isinstance(values, np.ndarray) and not changes:
+    factor = np.iinfo(values.dtype).max / bands.highest if stretch and bands.highest else 1
+    if isinstance(values, np.ndarray) and not changes and factor == 1:
         pixels = values
     else:
         pixels = np.empty((*values.shape[:2], channels), values.dtype)
@@ -284,12 +285,17 @@ def convert(bands: Bands, channels: int) -> DecodedImage:
             opacity = np.empty((*values.shape[:2], 1), values.dtype)
         for rows in row_blocks(values.shape):
             part = values[rows]
+            converted = _convert_rows(part, bands, mode, transform, channels) if changes else part
+            pixels[rows] = _scale(converted, bands.highest, factor)
             if opacity is not None:
-                opacity[rows] = part[..., -1:]
-            pixels[rows] = _convert_rows(part, bands, mode, transform, channels) if changes else part
+                opacity[rows] = _scale(part[..., -1:], bands.highest, factor)
     opacity = None if opacity is None else upright(opacity, bands.orientation)
     metadata = metadata._replace(profile=b"") if transform else metadata
     return DecodedImage(upright(pixels, bands.orientation), opacity, metadata, bands.fractional)
+
+
+def _scale(levels: np.ndarray, highest: int, factor: float) -> np.ndarray:
+    return levels if factor == 1 else np.rint(levels.clip(0, highest) * factor)
 
 
 def _convert_rows(

@@ -17,6 +17,7 @@ import numpy as np
 from cyclegan.config.data import ValueRange
 from cyclegan.images.formats import UNCOMPRESSED, open_image
 from cyclegan.images.image import (
+    Bands,
     DecodedImage,
     Header,
     ImageError,
@@ -24,7 +25,6 @@ from cyclegan.images.image import (
     check_size,
     convert,
     explain,
-    row_blocks,
 )
 from cyclegan.images.pillow_format import TAIL_BYTES
 from cyclegan.images.value_range import to_depth, to_levels
@@ -119,8 +119,7 @@ def decode_with_header(
         _check_bands(reader, channels, any_type)
         is_large = reader.header.height * reader.header.width > PARALLEL_PIXELS
         with _large_image_lock if is_large else contextlib.nullcontext(), explain(reader.header.format, "pixels"):
-            image = convert(reader.read(channels), channels)
-    return reader.header, _complete(image, reader.header, channels, any_type, nodata)
+            return reader.header, _convert(reader.read(channels), reader.header, channels, any_type, nodata)
 
 
 def decode_mask(source: Source) -> np.ndarray:
@@ -144,32 +143,19 @@ def open_rows(source: Source, channels: int, any_type: bool, nodata: float | Non
 
         def read(rows: slice) -> DecodedImage:
             with explain(reader.header.format, "pixels"):
-                image = convert(reader.read_rows(channels, rows), channels)
-            return _complete(image, reader.header, channels, any_type, nodata)
+                return _convert(reader.read_rows(channels, rows), reader.header, channels, any_type, nodata)
 
         yield RowImage(reader.header, read) if reader.has_rows else None
 
 
-def _complete(image: DecodedImage, header: Header, channels: int, any_type: bool, nodata: float | None) -> DecodedImage:
+def _convert(bands: Bands, header: Header, channels: int, any_type: bool, nodata: float | None) -> DecodedImage:
     """Return an image that knows `nodata`; unless values may be of `any_type`, white becomes the highest level."""
-    metadata, highest = image.metadata, 0 if any_type else header.highest
-    metadata = metadata._replace(
-        nodata=nodata if metadata.nodata is None else metadata.nodata,
+    image = convert(bands, channels, stretch=not any_type)
+    metadata = image.metadata._replace(
+        nodata=nodata if image.metadata.nodata is None else image.metadata.nodata,
         last_is_opacity=header.opacity and channels == header.bands in (2, 4),
     )
-    image = dataclasses.replace(image, metadata=metadata)
-    if highest:
-        opacity = None if image.opacity is None else _stretch(image.opacity, highest)
-        image = dataclasses.replace(image, pixels=_stretch(image.pixels, highest), opacity=opacity)
-    return image
-
-
-def _stretch(pixels: np.ndarray, highest: int) -> np.ndarray:
-    """Return the pixels, scaled so that the highest level becomes the maximum of their type."""
-    stretched = np.empty_like(pixels)
-    for rows in row_blocks(pixels.shape):
-        stretched[rows] = np.rint(pixels[rows].clip(0, highest) * (np.iinfo(pixels.dtype).max / highest))
-    return stretched
+    return dataclasses.replace(image, metadata=metadata)
 
 
 def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: bool = False) -> ImageFacts:
