@@ -40,7 +40,7 @@ CUT = (
     *("truncated", "less than expected", "expected length", "premature", "end of file", "eof: ", "incomplete"),
     *("greater than file size", "could the file be damaged"),
 )
-UNKNOWN = ("unsupported", "not supported", "cannot handle", "cannot be loaded")
+UNKNOWN = ("unsupported", "not supported", "cannot handle", "cannot be loaded", "python objects")
 
 
 class ImageError(ValueError):
