@@ -163,8 +163,8 @@ def open_npz(file: BinaryIO) -> ImageReader | None:
         return None
     file.seek(0)
     archive = np.load(file)
-    names = archive.files
-    if not any(f"{name}.npy" in archive.zip.namelist() for name in names):
+    names = [name for name in archive.files if f"{name}.npy" in archive.zip.namelist()]
+    if not names:
         return None
     chosen = names if len(names) == 1 else [name for name in NPZ_NAMES if name in names]
     if not chosen:
