@@ -20,8 +20,7 @@ from cyclegan.data.sources import SPLITS, Domains, find, load_domains
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
 from cyclegan.errors import UserError, first_line, printable
 from cyclegan.images import formats, reader
-from cyclegan.images.image import Header, ImageError, visible
-from cyclegan.images.pillow_format import profile_name
+from cyclegan.images.image import Header, ImageError, profile_name, visible
 from cyclegan.images.reader import Source
 from cyclegan.images.value_range import image_to_levels, to_depth
 from cyclegan.inspection import findings
