@@ -11,6 +11,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
+POSITION = {"split", "epoch", "step", "time"}  # fields of a line besides its metrics; `time` in seconds since 1970
 CHANGED = "settings changed"  # event of a resumed run
 # Groups of metrics by the beginning of their names. TensorBoard shows groups by the alphabet: what tells how training
 # goes comes first.
@@ -22,8 +23,8 @@ GROUPS = {
     "change/": "translations",
     "": "training",
 }
-# Metrics by split ("train", "test", "steps"), then by name, then by epoch; those of "steps" by step.
-Curves = dict[str, dict[str, dict[int, float]]]
+# Metrics by split ("train", "test", "steps"), then by name, then by epoch, with a fraction for "steps".
+Curves = dict[str, dict[str, dict[float, float]]]
 
 
 def describe(name: str) -> tuple[str, str]:
@@ -40,9 +41,8 @@ def curves(lines: Iterable[Mapping[str, Any]]) -> Curves:
     found: Curves = {"train": {}, "test": {}, "steps": {}}
     for line in lines:
         if "event" not in line:
-            at = line["step" if line["split"] == "steps" else "epoch"]
-            for name in line.keys() - {"split", "epoch", "step"}:
-                found[line["split"]].setdefault(name, {})[at] = line[name]
+            for name in line.keys() - POSITION:
+                found[line["split"]].setdefault(name, {})[line["epoch"]] = line[name]
     return found
 
 
@@ -106,8 +106,7 @@ def epochs(path: pathlib.Path) -> list[dict[str, Any]]:
     """Return the metrics of each epoch in a file, by names such as "epoch", "step" and "train/loss_G/total"."""
     rows: dict[int, dict[str, Any]] = {}
     for line in read(path):
-        split, epoch, step = (line.pop(name) for name in ("split", "epoch", "step"))
-        if split != "steps" and "event" not in line:
-            row = rows.setdefault(epoch, {"epoch": epoch, "step": step})
-            row.update({f"{split}/{name}": value for name, value in line.items()})
+        if line["split"] != "steps" and "event" not in line:
+            row = rows.setdefault(line["epoch"], {"epoch": line["epoch"], "step": line["step"]})
+            row.update({f"{line['split']}/{name}": line[name] for name in line if name not in POSITION})
     return list(rows.values())

@@ -132,8 +132,7 @@ class PlotCallback:
 
     def preview(self, epochs: float) -> None:
         """Write sample images within an epoch, after a fraction of epochs."""
-        real, masks = load_samples(self._dataset), load_masks(self._dataset)
-        self._write(epochs, translate_samples(self._model, *real, masks=masks))
+        self._write(epochs, translate_samples(self._model, *load_samples(self._dataset)))
 
     def on_epoch_end(self, epoch: Epoch) -> None:
         """Write the sample images of the epoch if they are due; look for collapsed generators."""
@@ -141,9 +140,9 @@ class PlotCallback:
         is_due = number in FIRST_PLOTS or number % self._every == 0 or epoch.is_last
         if not (is_due or is_trained):
             return
-        real = load_samples(self._dataset)
+        real, masks = load_samples(self._dataset)
         # In every epoch, so that `state.warned` does not depend on --plot_every; cycle images only for plots.
-        samples = translate_samples(self._model, *real, with_cycles=is_due, masks=load_masks(self._dataset))
+        samples = translate_samples(self._model, real, masks, with_cycles=is_due)
         if is_due:
             self._write(number, samples)
         for network, cycle, targets in zip("GF", samples, real[::-1]):
@@ -157,24 +156,18 @@ class PlotCallback:
         self._next_preview = time.monotonic() + PREVIEW_SECONDS
 
 
-def load_samples(dataset: UnpairedDataset) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first held-out images of X and of Y, float32 [N, H, W, C] in [-1, 1]."""
-    count = min(PLOTTED, dataset.epoch_size)
-    x, y = (to_float(np.stack([dataset.image(domain, 0, pair) for pair in range(count)])) for domain in "XY")
-    return x, y
-
-
-def load_masks(dataset: UnpairedDataset) -> Masks:
-    """Return the masks of the images of `load_samples`."""
+def load_samples(dataset: UnpairedDataset) -> tuple[Sequence[np.ndarray], Masks]:
+    """Return the first held-out images of X and of Y, float32 [N, H, W, C] in [-1, 1], and their masks."""
+    pairs = range(min(PLOTTED, dataset.epoch_size))
+    images = [to_float(np.stack([dataset.image(domain, 0, pair) for pair in pairs])) for domain in "XY"]
     if not dataset.has_masks:
-        return NO_MASKS
-    count = min(PLOTTED, dataset.epoch_size)
-    x, y = (np.stack([dataset.mask(domain, 0, pair) for pair in range(count)]) > 0 for domain in "XY")
-    return x, y
+        return images, NO_MASKS
+    x, y = (np.stack([dataset.mask(domain, 0, pair) for pair in pairs]) > 0 for domain in "XY")
+    return images, (x, y)
 
 
 def translate_samples(
-    model: GAN, x: np.ndarray, y: np.ndarray, with_cycles: bool = True, masks: Masks = NO_MASKS
+    model: GAN, images: Sequence[np.ndarray], masks: Masks = NO_MASKS, with_cycles: bool = True
 ) -> tuple[Cycle, Cycle]:
     """Return [images, translations, cycle images] of X, and of Y; leave out what needs a missing generator."""
     generators = model.networks.in_use.generators
@@ -187,7 +180,7 @@ def translate_samples(
             return (images, fakes.numpy())
         return (images, fakes.numpy(), losses.compose(mask, generators[back](fakes, training=False), images).numpy())
 
-    return translate(x, masks[0], "G", "F"), translate(y, masks[1], "F", "G")
+    return translate(images[0], masks[0], "G", "F"), translate(images[1], masks[1], "F", "G")
 
 
 class Callback(Protocol):
@@ -219,7 +212,7 @@ def warn_once(summary: Summary, epoch: Epoch, failures: Mapping[str, str]) -> No
         if name not in state.warned:
             state.warned.append(name)
             logger.warning(f"epoch {state.epoch}: {text}")
-            summary.write_warning(state.epoch, state.step, name, text)
+            summary.write_event("test", state.epoch, state.step, name, text=text)
 
 
 def find_silent_failures(

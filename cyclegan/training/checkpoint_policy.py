@@ -30,14 +30,8 @@ class CheckpointPolicy:
     Several workers must save and stop at the same step. Every step merges the `requests` of all workers, and each
     obeys the merged requests. A single worker acts on its requests at once. `signals` has the requests of the user.
 
-    Args:
-        checkpoints: Manager of the checkpoints.
-        summary: Writer of the log; each checkpoint records the log's length.
-        divergence: Policy that knows whether the weights are good.
-        workers: All workers.
-        watchdog: Watchdog of the training, which beats while the end of training waits for free space.
-        minutes: Minutes between checkpoints; 0 saves at every opportunity.
-        run: Folder of the run, which is checked before each checkpoint; `None` for no check.
+    The `watchdog` beats while the end of training waits for free space. There are `minutes` between checkpoints; 0
+    saves at every opportunity. The folder `run` is checked before each checkpoint, if it is given.
     """
 
     def __init__(
@@ -79,13 +73,14 @@ class CheckpointPolicy:
     @property
     def stop_signal(self) -> int:
         """Number of the signal to stop on, or 0; SIGTERM if another worker received one."""
-        if self.is_shared:
-            return (self.signals.stop_signal or signal.SIGTERM) if self._merged["stop"] else 0
-        return self.signals.stop_signal
+        return (self.signals.stop_signal or signal.SIGTERM) if self._decided()["stop"] else 0
 
     def is_due(self) -> bool:
         """Return whether to save now: a timer has run out, or a signal asks to save or to stop."""
-        return any((self._merged if self.is_shared else self.requests()).values())
+        return any(self._decided().values())
+
+    def _decided(self) -> Mapping[str, float]:
+        return self._merged if self.is_shared else self.requests()
 
     def restart_timer(self, seconds: float | None = None) -> None:
         """Let the timer run out after some seconds, by default after the usual minutes."""
@@ -96,8 +91,7 @@ class CheckpointPolicy:
     ) -> pathlib.Path | None:
         """Save a checkpoint; return its folder, or `None` after a failure, which sets the timer to the next attempt.
 
-        If the newest step was not finite, the weights may be broken: nothing is saved until a step is finite again,
-        except when training must stop; then all older checkpoints are kept.
+        If the newest step was not finite, the weights may be broken: nothing is saved until a step is finite again.
 
         Args:
             state: Position in training. It gets `best_kid` and its epoch if the checkpoint is saved.
@@ -107,9 +101,8 @@ class CheckpointPolicy:
         Raises:
             TrainingError: The folder of the run was removed or moved.
         """
-        self._merged["save"] = False
-        is_sound, best_kid = self._divergence.is_sound, best_kid or {}
-        if not is_sound and not self.stop_signal:
+        self._merged["save"], best_kid = False, best_kid or {}
+        if not self._divergence.is_sound:
             self.restart_timer(0)
             return None
         is_requested, self.signals.save_requested = self.signals.save_requested, False
@@ -123,7 +116,7 @@ class CheckpointPolicy:
             best_epoch={**state.best_epoch, **dict.fromkeys(best_kid, state.epoch)},
         )
         try:
-            path = self.checkpoints.save(saved, is_sound, [f"best-{direction}" for direction in best_kid])
+            path = self.checkpoints.save(saved, [f"best-{direction}" for direction in best_kid])
         except UserError as error:
             retries = meanwhile and not self.stop_signal
             logger.warning(f"{error}. {meanwhile}, and tries again in {RETRY_SECONDS:.0f} s" if retries else f"{error}")
@@ -131,7 +124,6 @@ class CheckpointPolicy:
             return None
         state.best_kid, state.best_epoch = saved.best_kid, saved.best_epoch
         self.restart_timer()
-        self._divergence.note_checkpoint(state)
         if is_requested:
             logger.info(f"Saved {path}")
         return path

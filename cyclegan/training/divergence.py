@@ -44,7 +44,7 @@ class DivergencePolicy:
     Such steps update nothing. The datasets, by split, name the images in the log.
 
     Attributes:
-        is_sound: Whether the newest step was finite, so that the weights are worth saving.
+        is_sound: Whether the weights are worth saving: the newest step was finite, or an earlier test step with them.
     """
 
     def __init__(
@@ -61,16 +61,8 @@ class DivergencePolicy:
         self._summary = summary
         self._strategy = strategy
         self.is_sound = True
-        self._is_checkpoint_confirmed = False  # whether a step with the weights of the newest checkpoint was finite
-
-    def start(self, state: TrainState) -> None:
-        """Begin at a position whose weights are saved in a checkpoint."""
-        self.is_sound = True
-        self.note_checkpoint(state)
-
-    def note_checkpoint(self, state: TrainState) -> None:
-        """Note that the newest checkpoint was saved at a position."""
-        self._is_checkpoint_confirmed = state.validated
+        self._is_validated = False  # whether a test step with the present weights was finite
+        self._last_good = -1  # training steps done before the newest finite step, whose weights were good
 
     def inspect(self, call: PendingCall, is_finite: np.ndarray, state: TrainState) -> None:
         """Count the steps of a call that are not finite, log them, and name their images.
@@ -80,8 +72,8 @@ class DivergencePolicy:
         """
         for i, good in enumerate(is_finite):
             if good:
-                state.validated = call.split == "test"
-                self.is_sound = self._is_checkpoint_confirmed = True
+                self._is_validated, self.is_sound = call.split == "test", True
+                self._last_good = call.first_step + (i if call.split == "train" else 0)
                 _bad_steps(state, call.split).clear()
                 continue
             values = {name: float(value[i]) for name, value in call.metrics.items()}
@@ -97,8 +89,7 @@ class DivergencePolicy:
         # Loss scales are powers of 2; this one is the rounded sum of the replicas' shares.
         if metrics.get(LOSS_SCALE, 0.0) > 1.5 * SMALLEST_SCALE and set(not_finite) <= {*GRADIENTS}:
             return  # float16 training lowers its loss scale
-        state.validated = split == "test" and state.validated
-        self.is_sound = state.validated
+        self._is_validated = self.is_sound = split == "test" and self._is_validated
         images = self._datasets[split].batch_names(state.epoch, pair, state.reshuffles)
         self._summary.write_event(split, state.epoch + 1, step, "not finite", metrics=not_finite, images=images)
         row = _bad_steps(state, split)
@@ -122,8 +113,11 @@ class DivergencePolicy:
                 f"{bad_steps[0]}: the first of {len(bad_steps)} such steps in a row. Training went back once, diverged"
                 " again, and stops; the last checkpoint is from before. Try a lower --lr, and look at these images"
             )
-        with self._strategy.scope():  # the weights of an unconfirmed checkpoint may be broken
-            found = self._checkpoints.restore(newest_last=not self._is_checkpoint_confirmed)
+        with self._strategy.scope():
+            found = self._checkpoints.restore()
+            # No step with the weights of a checkpoint within an epoch has been finite: they may be broken.
+            if found and found[0].train.pairs_done and found[0].step > self._last_good:
+                found = self._checkpoints.restore(newest_last=True)
         if not found:
             raise TrainingError(
                 f"{bad_steps[0]}. Training has diverged, and there is no checkpoint to go back to. Try a lower --lr"
@@ -132,7 +126,7 @@ class DivergencePolicy:
         restored.reshuffles += 1
         restored.warned = state.warned
         restored.nonfinite_train, restored.nonfinite_test = [], []
-        self.start(restored)
+        self.is_sound, self._is_validated, self._last_good = True, False, -1
         self._summary.rewind(restored.log_bytes, restored.epoch)
         self._summary.write_event("train", restored.epoch + 1, restored.step, "went back", bad_steps=bad_steps)
         logger.warning(

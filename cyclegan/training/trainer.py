@@ -154,7 +154,6 @@ class Trainer:
         self._profiler = Profiler(config.performance.profile_steps, summary.folder)
         self._plots = next((each for each in callbacks if isinstance(each, PlotCallback)), None)
         self._has_estimated = False
-        self._failing: dict[str, int] = {}  # for how many epochs, by name of the failure
 
     @property
     def _is_done(self) -> bool:
@@ -195,7 +194,6 @@ class Trainer:
             with terminal.phase("Saving the first checkpoint", if_slow=True):
                 self._checkpoints.save(self.state)  # to go back to; and a folder that can't be written to fails now
             self._watchdog.beat()
-        self.divergence.start(self.state)
         self.policy.restart_timer()
         train = self.splits[0].throughput
         if train.peak and not hardware.has_accelerator():
@@ -243,7 +241,6 @@ class Trainer:
             "state": state,
             "epoch": round(self.state.epoch + self.state.train.pairs_done / train.dataset.epoch_size, 3),
             "epochs": self._epochs,
-            "steps_per_epoch": train.dataset.steps_per_epoch,
             "step": str(self.state.step),
             "left": f"about {duration(seconds)}" if seconds and state == "training" else "",
             "speed": str(counter),
@@ -264,8 +261,8 @@ class Trainer:
         epoch = Epoch(state, state.epoch == self._epochs, metrics, self.divergence.is_sound)
         adversarial, has_cycle = self._config.objective.adversarial, hasattr(self._config.objective, "lambda_cycle")
         failures = find_silent_failures(metrics["train"], metrics["test"], adversarial, has_cycle)
-        self._failing = {name: self._failing.get(name, 0) + 1 for name in failures}
-        waiting = {name for name in failures if name.endswith("has won") and self._failing[name] < WON_EPOCHS}
+        state.failing = {name: state.failing.get(name, 0) + 1 for name in failures}
+        waiting = {name for name in failures if name.endswith("has won") and state.failing[name] < WON_EPOCHS}
         warn_once(self._summary, epoch, {name: text for name, text in failures.items() if name not in waiting})
         for callback in self.callbacks:
             self._watchdog.beat()
@@ -403,7 +400,8 @@ class Trainer:
         state.logged_sums = dict(state.train.sums)
         values = {**means(sums), **self._learning_rates.of_last_step(state), **self._throughput.metrics()}
         self._throughput.reset()
-        self._summary.write_scalars("steps", state.epoch + 1, state.step, values)
+        epochs = state.epoch + state.train.pairs_done / self.splits[0].dataset.epoch_size
+        self._summary.write_scalars("steps", round(epochs, 5), state.step, values)
 
     def _metrics(self, split: Split) -> dict[str, float]:
         """Return the exact means over the samples of a finished pass, with its duration and speed."""

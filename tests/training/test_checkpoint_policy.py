@@ -22,7 +22,7 @@ class Saved:
     def __init__(self, failures=0):
         self.saves, self.failures = 0, failures
 
-    def save(self, state, is_sound, best):
+    def save(self, state, best):
         self.saves += 1
         if self.failures:
             self.failures -= 1
@@ -34,7 +34,7 @@ class Saved:
 
 
 def make_policy(workers, minutes=60.0, stop_signal=0, save_requested=False, failures=0):
-    saved, divergence = Saved(failures), types.SimpleNamespace(is_sound=True, note_checkpoint=lambda state: None)
+    saved, divergence = Saved(failures), types.SimpleNamespace(is_sound=True)
     policy = CheckpointPolicy(saved, saved, divergence, workers, Watchdog(None, lambda: None), minutes)
     policy.signals = types.SimpleNamespace(stop_signal=stop_signal, save_requested=save_requested)
     return policy, saved

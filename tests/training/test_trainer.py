@@ -184,7 +184,7 @@ def test_the_host_starts_the_next_calls_before_it_inspects_one(fit, monkeypatch)
 
 def test_lines_within_an_epoch_are_means_since_the_last_one(fit):
     _, recorder, _ = fit(2, log_every=2)
-    assert [call[1:3] for call in recorder.calls if call[0] == "steps"] == [(1, 2), (2, 5)]
+    assert [call[1:3] for call in recorder.calls if call[0] == "steps"] == [(0.85714, 2), (1.85714, 5)]
     for values in map(without_times, recorder.values_of("steps")):
         assert values == {**dict.fromkeys(LOSSES, pytest.approx(1)), **RATES}
     _, recorder, _ = fit(1, log_every=1, bad=(2,))
