@@ -146,7 +146,7 @@ class RunDirectory:
         try:
             yield
         except OSError as error:
-            reason = "a file" if isinstance(error, FileExistsError) else error
+            reason = f"{error.filename} is a file" if isinstance(error, FileExistsError) else error
             raise UserError(
                 f"--output_dir {self.path}: {reason}; expected a folder that can be written to: use another one"
             ) from error

@@ -171,13 +171,17 @@ def draw_grid(rows: Sequence[Sequence[Image.Image]], titles: Sequence[str]) -> I
         draw.text((left + width / 2, margin / 2), title, "black", font, anchor="mm")
         for row, images in enumerate(rows):
             image = images[column].resize((width, height), Image.Resampling.NEAREST)
-            grid.paste(image, (left, margin + row * (height + gap)))
+            grid.paste(image, (left, margin + row * (height + gap)), image if image.mode == "RGBA" else None)
     return grid
 
 
 def _to_levels(image: np.ndarray) -> Image.Image:
-    """Convert the first channels of a float image [h, w, C] in [-1, 1] to gray or RGB; not-a-number becomes black."""
-    shown = image[..., :3] if image.shape[-1] >= 3 else image[..., 0]
+    """Convert a float image [h, w, C] in [-1, 1] to gray, RGB or, of four channels, RGBA; not-a-number becomes black.
+
+    Of two channels, the first one is shown; of more than four, the first three.
+    """
+    channels = image.shape[-1]
+    shown = image[..., 0] if channels < 3 else image[..., : 4 if channels == 4 else 3]
     return Image.fromarray(np.nan_to_num(np.clip(np.round((shown + 1) * 127.5), 0, 255)).astype(np.uint8))
 
 

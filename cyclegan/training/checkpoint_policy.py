@@ -24,6 +24,7 @@ REQUESTS = ("stop", "save")  # made by one worker, obeyed by all
 RETRY_SECONDS = 60.0  # until the next attempt to write a checkpoint
 
 
+@dataclasses.dataclass
 class CheckpointPolicy:
     """Decide when to save a checkpoint within an epoch, on a timer or a signal, and what to do if that fails.
 
@@ -34,35 +35,27 @@ class CheckpointPolicy:
     saves at every opportunity. The folder `run` is checked before each checkpoint, if it is given.
     """
 
-    def __init__(
-        self,
-        checkpoints: CheckpointManager,
-        summary: Summary,
-        divergence: DivergencePolicy,
-        workers: Workers,
-        watchdog: Watchdog,
-        minutes: float,
-        run: RunDirectory | None = None,
-    ) -> None:
-        self.checkpoints = checkpoints
+    checkpoints: CheckpointManager
+    summary: Summary
+    divergence: DivergencePolicy
+    workers: Workers
+    watchdog: Watchdog
+    minutes: float
+    run: RunDirectory | None = None
+
+    def __post_init__(self) -> None:
         self.signals = Signals()
-        self._summary = summary
-        self._divergence = divergence
-        self._workers = workers
-        self._watchdog = watchdog
-        self._seconds = 60 * minutes
-        self._run = run
         self._merged = dict.fromkeys(REQUESTS, False)
         self.restart_timer()
 
     @property
     def is_shared(self) -> bool:
         """Whether several workers decide together."""
-        return self._workers.count > 1
+        return self.workers.count > 1
 
     def requests(self) -> dict[str, float]:
         """Return the requests of this worker by name, 1 or 0. Only the chief's timer counts."""
-        timed_out = self._workers.is_chief and time.monotonic() >= self._next_save
+        timed_out = self.workers.is_chief and time.monotonic() >= self._next_save
         return {"stop": float(self.signals.stop_signal > 0), "save": float(self.signals.save_requested or timed_out)}
 
     def merge_requests(self, requests: Mapping[str, float]) -> None:
@@ -84,7 +77,7 @@ class CheckpointPolicy:
 
     def restart_timer(self, seconds: float | None = None) -> None:
         """Let the timer run out after some seconds, by default after the usual minutes."""
-        self._next_save = time.monotonic() + (self._seconds if seconds is None else seconds)
+        self._next_save = time.monotonic() + (60 * self.minutes if seconds is None else seconds)
 
     def save(
         self, state: TrainState, best_kid: Mapping[str, float] | None = None, meanwhile: str = "Training continues"
@@ -102,20 +95,21 @@ class CheckpointPolicy:
             TrainingError: The folder of the run was removed or moved.
         """
         self._merged["save"], best_kid = False, best_kid or {}
-        if not self._divergence.is_sound:
+        if not self.divergence.is_sound:
             self.restart_timer(0)
             return None
         is_requested, self.signals.save_requested = self.signals.save_requested, False
-        if self._run:
-            self._run.check()
-        self._summary.flush()
-        saved = dataclasses.replace(
-            state,
-            log_bytes=self._summary.log_bytes,
-            best_kid={**state.best_kid, **best_kid},
-            best_epoch={**state.best_epoch, **dict.fromkeys(best_kid, state.epoch)},
-        )
+        if self.run:
+            self.run.check()
         try:
+            if not self.workers.all_true(self.summary.flush()):
+                raise UserError(f"no checkpoint {state.name} without its lines of the log; see the warning about these")
+            saved = dataclasses.replace(
+                state,
+                log_bytes=self.summary.log_bytes,
+                best_kid={**state.best_kid, **best_kid},
+                best_epoch={**state.best_epoch, **dict.fromkeys(best_kid, state.epoch)},
+            )
             path = self.checkpoints.save(saved, [f"best-{direction}" for direction in best_kid])
         except UserError as error:
             retries = meanwhile and not self.stop_signal
@@ -145,34 +139,23 @@ class CheckpointPolicy:
             )
 
     def save_final(self, state: TrainState, best_kid: Mapping[str, float] | None = None) -> None:
-        """Save the last checkpoint, and write the pending lines of the log; retry until both succeed.
+        """Save the last checkpoint; retry until there is room for it.
 
         Raises:
             Stopped: A signal ended the wait.
             TrainingError: The last steps were not finite.
         """
-        if not self._divergence.is_sound:
+        if not self.divergence.is_sound:
             raise TrainingError(
                 "the last steps were not finite, so the end of training is not saved; the same command resumes from the"
                 " last checkpoint. Try a lower --lr"
             )
-        meanwhile = "Training is done; the program waits"
-        while True:
-            is_saved = self.save(state, best_kid, meanwhile) is not None
-            is_logged = self._summary.flush()
-            if self._workers.all_true(is_saved and is_logged):
-                return
-            if not is_logged:
-                logger.warning(
-                    "The last lines of the log cannot be written; an earlier warning names the file and the cause."
-                    f" {meanwhile}, and tries again in {RETRY_SECONDS:.0f} s"
-                )
-            self.restart_timer(RETRY_SECONDS)  # also if only the lines of the log are missing
+        while self.save(state, best_kid, "Training is done; the program waits") is None:
             while not self.is_due():
-                self._watchdog.beat()
+                self.watchdog.beat()
                 time.sleep(0.1)
                 if self.is_shared:
-                    sums = self._workers.all_gather([int(request) for request in self.requests().values()]).sum(axis=0)
+                    sums = self.workers.all_gather([int(request) for request in self.requests().values()]).sum(axis=0)
                     self.merge_requests(dict(zip(REQUESTS, sums)))
             if self.stop_signal:
                 self.save_and_obey(state, best_kid)

@@ -222,9 +222,14 @@ class Trainer:
         return seconds, text
 
     def _log_estimate(self) -> None:
-        """Log how long the rest of the run takes, by the steps so far, and the size of its checkpoints, once."""
-        counter, saved = self.splits[0].since_start, self._checkpoints.newest
-        if self._has_estimated or counter.steps < ESTIMATE_STEPS or not self._workers.is_chief:
+        """Log how long the rest of the run takes, by the steps so far, and the size of its checkpoints, once.
+
+        The steps are the first `ESTIMATE_STEPS`, or those of the first epoch if it is shorter and others follow.
+        """
+        counter, saved, pairs = self.splits[0].since_start, self._checkpoints.newest, self.splits[0].dataset.epoch_size
+        is_short = self.state.train.pairs_done == pairs and self.state.epoch + 1 < self._epochs and counter.steps > 0
+        is_due = counter.steps >= ESTIMATE_STEPS or is_short
+        if self._has_estimated or not is_due or not self._workers.is_chief:
             return
         self._has_estimated = True
         size = sum(path.stat().st_size for path in saved.rglob("*") if path.is_file()) if saved else 0
@@ -277,6 +282,7 @@ class Trainer:
         is_due = not state.epoch % run.checkpoint_every or (run.keep_every and not state.epoch % run.keep_every)
         if epoch.is_last:
             self.policy.save_final(state, epoch.best_kid)
+            report_best(state, metrics["test"])
         elif epoch.is_best or is_due or self.policy.is_due():
             self.policy.save_and_obey(state, epoch.best_kid)
         return metrics
@@ -388,7 +394,7 @@ class Trainer:
 
     def _is_preview_due(self, split: Split) -> bool:
         is_within = 0 < self.state.train.pairs_done < split.dataset.epoch_size
-        return split.is_train and is_within and self._plots is not None and self._plots.is_preview_due()
+        return split.is_train and is_within and self._plots is not None and time.monotonic() >= self._plots.next_preview
 
     def _is_log_due(self, split: Split) -> bool:
         steps = math.ceil(self.state.train.pairs_done / self.state.global_batch_size)

@@ -56,5 +56,5 @@ def test_a_finished_run_is_finished_until_epochs_are_given(tmp_path):
 
 def test_an_output_folder_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "run").touch()
-    with pytest.raises(UserError, match="--output_dir .*run: a file; expected a folder that can be written to"):
+    with pytest.raises(UserError, match="--output_dir .*run is a file; expected a folder that can be written to"):
         RunDirectory(Config.from_settings(output_dir=str(tmp_path / "run")), {})

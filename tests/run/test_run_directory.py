@@ -193,7 +193,7 @@ def test_clearing_removes_only_what_a_run_writes(run_folder):
 
 
 @pytest.mark.parametrize("clear", [False, True])
-@pytest.mark.parametrize("name", [".lock", "train", "test", "checkpoints"])
+@pytest.mark.parametrize("name", [".lock", "train", "test", "steps", "checkpoints"])
 def test_a_file_where_a_run_has_its_own_is_refused(tmp_path, name, clear):
     (tmp_path / name).write_text("mine")
     with pytest.raises(UserError, match=f"{name} is no file of this program; expected no such file: move it away"):
