@@ -161,7 +161,7 @@ def draw_grid(rows: Sequence[Sequence[Image.Image]], titles: Sequence[str]) -> I
     width, height = rows[0][0].size
     scale = math.ceil(COLUMN / width)
     height, width = height * scale, width * scale
-    gap, font_size = width // 32, max(14, len(titles) * width // 30)
+    gap, font_size = width // 32, min(len(titles) * width // 18, width // 5)
     margin = 3 * font_size // 2
     size = len(titles) * (width + gap) - gap, margin + len(rows) * (height + gap) - gap
     grid = Image.new("RGB", size, "white")

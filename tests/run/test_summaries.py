@@ -180,7 +180,7 @@ def test_tensorboard_shows_each_sample_under_the_name_of_its_file(tmp_path):
     assert found.keys() == {"samples/X 1: a/horse.jpg", "samples/Y 1: two\\nlines"}
     ((step, width, height, content),) = found["samples/X 1: a/horse.jpg"]
     with Image.open(io.BytesIO(content)) as image:
-        assert step == 7 and image.size == (int(width), int(height)) == (588, 220)
+        assert step == 7 and image.size == (int(width), int(height)) == (588, 240)
         assert image.getpixel((80, 100)) == (128, 128, 128)
     assert EventAccumulator(str(tmp_path / "test")).Reload().PluginTagToContent("images").keys() == found.keys()
 
