@@ -29,7 +29,7 @@ LINES = 30  # of the log on the page
 POINTS = 300  # of a curve on the page
 # Settings that TensorBoard's table of hyperparameters always shows.
 TUNED = (
-    *("objective", "adversarial", "generator", "filters", "image_size", "epochs", "batch_size", "lr"),
+    *("dataset", "objective", "adversarial", "generator", "filters", "image_size", "epochs", "batch_size", "lr"),
     *("lr_discriminator", "lambda_cycle", "lambda_identity", "lambda_nce", "pool_size", "ema", "seed"),
 )
 

@@ -67,7 +67,7 @@ def test_tensorboard_shows_the_settings(tmp_path):
     hparams = plugin_data_pb2.HParamsPluginData.FromString(
         board.PluginTagToContent("hparams")["_hparams_/session_start_info"]
     ).session_start_info.hparams
-    assert set(hparams) == {*summaries.TUNED, "dataset", "dropout", "load_size"} - {"lambda_nce"}
+    assert set(hparams) == {*summaries.TUNED, "dropout", "load_size"} - {"lambda_nce"}
     assert hparams["seed"].number_value == 5 and hparams["dropout"].number_value == 0.5
 
 
