@@ -47,32 +47,32 @@ def curves(lines: Iterable[Mapping[str, Any]]) -> Curves:
 
 
 class MetricsLog:
-    """Append JSON lines to a file. Pending lines stay in memory until they can be written."""
+    """Append JSON lines to a file. Pending lines stay in memory, in `waiting`, until they can be written."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
         self._written = path.stat().st_size if path.exists() else 0
-        self._waiting: list[bytes] = []
+        self.waiting: list[bytes] = []
 
     @property
     def size(self) -> int:
         """Size of the file in bytes, including the pending lines."""
-        return self._written + sum(map(len, self._waiting))
+        return self._written + sum(map(len, self.waiting))
 
     def append(self, **values: object) -> None:
         """Add a pending line for the next `write`; raise `ValueError` if a number is not finite."""
-        self._waiting.append(json.dumps(values, allow_nan=False).encode() + b"\n")
+        self.waiting.append(json.dumps(values, allow_nan=False).encode() + b"\n")
 
     def write(self) -> list[dict[str, Any]]:
         """Write the pending lines and return them. After an `OSError`, they stay pending for the next call."""
         with open(self.path, "ab", buffering=0) as file:
             self._written = min(self._written, file.tell())  # the user may have emptied the file
             file.truncate(self._written)  # drops what a failed or a killed write left
-            rest = b"".join(self._waiting)
+            rest = b"".join(self.waiting)
             while rest:
                 rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
-        lines, self._waiting = self._waiting, []
+        lines, self.waiting = self.waiting, []
         self._written += sum(map(len, lines))
         return [json.loads(line) for line in lines]
 
@@ -81,9 +81,9 @@ class MetricsLog:
         if size > self.size:
             logger.warning("%s has %d bytes, expected %d: lines are missing", self.path, self.size, size)
         on_disk = self.path.read_bytes()[: self._written] if self._written else b""
-        kept = (on_disk + b"".join(self._waiting))[:size]
+        kept = (on_disk + b"".join(self.waiting))[:size]
         kept = kept[: kept.rfind(b"\n") + 1]
-        self._waiting = kept[self._written :].splitlines(keepends=True)
+        self.waiting = kept[self._written :].splitlines(keepends=True)
         self._written = min(self._written, len(kept))
 
 

@@ -98,7 +98,7 @@ class SummaryWriter:
         self.flush()
 
     def flush(self) -> bool:
-        """Write the pending data; return whether all data is written. Warn at the first of consecutive failures."""
+        """Write the pending data; return whether `metrics.jsonl` is complete. Warn at the first of several failures."""
         try:
             lines, grids = self._log.write(), self._grids
             self._grids = []
@@ -115,11 +115,11 @@ class SummaryWriter:
             if not self._is_failing:
                 logger.warning(
                     "%s could not be written (%s). The data stays in memory until it can be written: free some space",
-                    self._log.path if isinstance(error, OSError) else "TensorBoard's events",
+                    self._log.path if self._log.waiting else "TensorBoard's events",
                     first_line(error),
                 )
             self._is_failing, self._events = True, {}
-            return False
+            return not self._log.waiting
         if self._is_failing:
             logger.warning("%s can be written again; nothing is missing", self._log.path)
         self._is_failing = False
