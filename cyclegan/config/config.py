@@ -10,17 +10,9 @@ import typing
 from collections.abc import Mapping
 from typing import Any, cast
 
+from cyclegan.config import sections
 from cyclegan.config.data import EMBEDDED, DataConfig
 from cyclegan.config.fields import Section, Setting, refuse
-from cyclegan.config.sections import (
-    DistributionConfig,
-    EvaluationConfig,
-    NetworkConfig,
-    ObjectiveConfig,
-    OptimizationConfig,
-    PerformanceConfig,
-    RunConfig,
-)
 from cyclegan.errors import UserError
 
 # Settings that choose a component of their section, each with its table: the class of a component by the pattern of the
@@ -53,13 +45,13 @@ class Config:
     """
 
     data: DataConfig
-    networks: NetworkConfig
-    objective: ObjectiveConfig
-    optimization: OptimizationConfig
-    distribution: DistributionConfig
-    performance: PerformanceConfig
-    evaluation: EvaluationConfig
-    run: RunConfig
+    networks: sections.NetworkConfig
+    objective: sections.ObjectiveConfig
+    optimization: sections.OptimizationConfig
+    distribution: sections.DistributionConfig
+    performance: sections.PerformanceConfig
+    evaluation: sections.EvaluationConfig
+    run: sections.RunConfig
 
     @classmethod
     def from_settings(cls, below: Mapping[str, Any] | None = None, /, **given: Any) -> Config:
@@ -73,7 +65,8 @@ class Config:
             UserError: A value can't work, or a given one belongs to a component that is not chosen.
         """
         both = {name: value for name, value in {**(below or {}), **given}.items() if value is not None}
-        known = settings_of(section_classes(both))
+        classes = section_classes(both)
+        known = settings_of(classes)
         for name in given.keys() & both.keys() - known.keys():
             if name not in all_settings():
                 raise TypeError(f"{name}: no such setting")
@@ -88,11 +81,11 @@ class Config:
                 settings[name] = setting.derive(settings)
         if settings["generator"] == "auto":
             settings["generator"] = f"resnet_{settings['residual_blocks']}blocks"
-        values: dict[str, Any] = {name: {} for name in SECTIONS}
-        for name, setting in known.items():
-            values[setting.section][name] = settings[name]
-        sections: dict[str, Any] = {name: section(**values[name]) for name, section in section_classes(both).items()}
-        return cls(**sections)
+        values: dict[str, Any] = {
+            section: part(**{name: settings[name] for name, each in known.items() if each.section == section})
+            for section, part in classes.items()
+        }
+        return cls(**values)
 
     def replace(self, **settings: Any) -> Config:
         """Return a copy in which the given settings have new values; settings of replaced components are left out."""
@@ -186,18 +179,13 @@ def section_classes(settings: Mapping[str, Any]) -> dict[str, type[Section]]:
     """
     classes = dict(SECTIONS)
     for name, section in SECTIONS.items():
-        chosen = [
-            _component(each, settings.get(each, getattr(section, each)))
-            for each in COMPONENTS
-            if hasattr(section, each)
-        ]
-        if chosen:
+        if chosen := [_component(section, each, settings) for each in COMPONENTS if hasattr(section, each)]:
             classes[name] = _join(section.__name__, tuple(chosen))
     return classes
 
 
-def _component(setting: str, value: Any) -> type[Section]:
-    """Return the component that the value of a setting chooses."""
+def _component(section: type[Section], setting: str, settings: Mapping[str, Any]) -> type[Section]:
+    value = settings.get(setting, getattr(section, setting))
     for pattern, component in components(setting).items():
         if fnmatch.fnmatchcase(str(value), pattern):
             return component

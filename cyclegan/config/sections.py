@@ -25,7 +25,6 @@ DIRECTIONS = {"x2y": ("X", "Y"), "y2x": ("Y", "X")}
 GENERATOR_OF = {"x2y": "G", "y2x": "F"}
 CALL_SECONDS = 0.1  # upper bound on the time of a call of several steps
 MAX_STEPS_PER_CALL = 10
-PROFILE = re.compile(r"(\d{1,12}):(\d{1,12})", re.ASCII)
 # In a URI: a user, with or without a password, or a secret among the parameters.
 SECRET = re.compile(
     r"^(?!file:|sqlite:)[\w+.-]+:.*@|[?&;]\w*(pass|pwd|token|secret|key)\w*=", re.IGNORECASE | re.DOTALL
@@ -269,9 +268,8 @@ class PerformanceConfig(Section):
     @property
     def profile_steps(self) -> Optional[tuple[int, int]]:
         """(START, END) of `profile`; `None` without a profile, or if START is not below END."""
-        numbers = PROFILE.fullmatch(self.profile or "")
-        start, end = map(int, numbers.groups()) if numbers else (0, 0)
-        return (start, end) if start < end else None
+        start, _, end = (self.profile or "").partition(":")
+        return (int(start), int(end)) if start.isdecimal() and end.isdecimal() and int(start) < int(end) else None
 
     def _check(self) -> None:
         if self.profile is not None and not self.profile_steps:
