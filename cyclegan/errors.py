@@ -58,7 +58,7 @@ def check_path(text: str) -> None:
     """Raise `UserError` if a text can't be the path of a file on this machine."""
     names = text.encode(errors="replace").split(b"/")
     if URL.match(text):
-        problem = "a URL; expected a path on this machine: mount the bucket, or copy the folder with its own tool"
+        problem = "a URL; expected a path on this machine: mount the storage, or copy the files with its own tool"
     elif sum(map(len, names)) > LONGEST_PATH or len(names) > DEEPEST_PATH or "\0" in text:
         problem = f"no path; expected at most {LONGEST_PATH} bytes, {DEEPEST_PATH} nested folders and no null byte"
     elif max(map(len, names)) > LONGEST_NAME:
