@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from cyclegan import terminal
 from cyclegan.config import Config, command_line, serialization
-from cyclegan.config.config import SETTINGS_OF_A_START
 from cyclegan.errors import UserError
 from cyclegan.run.run_directory import (
     RunDirectory,
@@ -123,9 +122,7 @@ def _own_settings(folder: pathlib.Path) -> dict[str, Any]:
     """Return the settings of the run in a folder that resumes; none if a new one begins."""
     if saved_checkpoints(folder / "checkpoints"):
         with contextlib.suppress(UserError):  # `RunDirectory` reports a damaged file
-            saved = serialization.load(folder / "config.json").config
-            own = {name: value for name, value in saved.chosen_settings().items() if name not in SETTINGS_OF_A_START}
-            return {**own, "preset": saved.run.preset}
+            return serialization.load(folder / "config.json").config.chosen_settings()
     return {}
 
 

@@ -16,7 +16,6 @@ from cyclegan import terminal
 from cyclegan.config import serialization
 from cyclegan.config.config import (
     SECTIONS,
-    SETTINGS_OF_A_START,
     Config,
     all_settings,
     components,
@@ -201,8 +200,7 @@ def settings_below(given: Mapping[str, Any], own: Optional[Mapping[str, Any]] = 
     own, preset = own or {}, given.get("preset", "")
     settings = {} if preset == own.get("preset") else dict(PRESETS.get(preset, {}))
     if path := given.get("config"):
-        saved = serialization.load(path).config.chosen_settings()
-        settings.update({name: value for name, value in saved.items() if name not in SETTINGS_OF_A_START})
+        settings.update(serialization.load(path).config.chosen_settings())
     if {**settings, **given}.get("dataset") != PRESETS.get(preset, {}).get("dataset"):
         settings.pop("output_dir", None)  # the preset's folder is for the preset's dataset
     settings = {**own, **settings}

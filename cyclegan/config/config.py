@@ -30,8 +30,8 @@ COMPONENTS = {
 SETTINGS_OF_A_WORKER = {
     *("dataset", "data_dir", "output_dir", "cache", "cache_gb", "preset", "verbose", "no_peak", "start_timeout"),
 }
-# Settings that no saved configuration gives.
-SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile", "wandb", "mlflow"}
+# Settings that later starts and other runs do not take from a saved configuration.
+SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "profile", "wandb", "mlflow"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,13 +96,12 @@ class Config:
         return {name: value for section in dataclasses.asdict(self).values() for name, value in section.items()}
 
     def chosen_settings(self) -> dict[str, Any]:
-        """Return the settings without those that follow from others."""
+        """Return the settings without those that follow from others, and without those of a single start."""
         settings = self.settings()
         known = settings_of({name: type(getattr(self, name)) for name in SECTIONS})
         derive = {name: setting.derive for name, setting in known.items() if setting.derive}
-        return {
-            name: value for name, value in settings.items() if name not in derive or value != derive[name](settings)
-        }
+        follow = {name for name in derive if settings[name] == derive[name](settings)}
+        return {name: value for name, value in settings.items() if name not in follow | SETTINGS_OF_A_START}
 
     @property
     def uses_pairs(self) -> bool:
