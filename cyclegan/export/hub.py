@@ -137,8 +137,8 @@ def write_card(
     config, data, state = saved.config, saved.config.data, model.train_state
     height, width = data.image_shape
     channels = model.channels(directions[0])[0]
-    chosen = config.chosen_settings().items()
-    settings = {name: value for name, value in chosen if name not in SETTINGS_OF_A_WORKER}  # they change the result
+    training = config.chosen_settings().items()
+    settings = {name: value for name, value in training if name not in SETTINGS_OF_A_WORKER}  # they change the result
     flags = (f"--{name} {value}" for name, value in settings.items() if value != all_settings()[name].field.default)
     few = serialization.few_held_out(saved.data)
     kinds = ["last"] if few else ["best", "last"]
