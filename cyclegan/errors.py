@@ -54,8 +54,8 @@ def printable(text: object) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def check_path(text: str) -> None:
-    """Raise `UserError` if a text can't be the path of a file on this machine."""
+def check_path(text: str, flag: str = "") -> None:
+    """Raise `UserError` if a text, the value of a flag, can't be the path of a file on this machine."""
     names = text.encode(errors="replace").split(b"/")
     if URL.match(text):
         problem = "a URL; expected a path on this machine: mount the storage, or copy the files with its own tool"
@@ -67,7 +67,7 @@ def check_path(text: str) -> None:
         problem = "there is no such user; expected ~/, ~USER/, or ./~ for a name that begins so"
     else:
         return
-    raise UserError(f"{printable(text[:80])}{'...' * (len(text) > 80)}: {problem}")
+    raise UserError(f"{flag} {printable(text[:80])}{'...' * (len(text) > 80)}: {problem}".lstrip())
 
 
 def counted(number: int, noun: str) -> str:

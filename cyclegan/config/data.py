@@ -131,9 +131,9 @@ class DataConfig(Section):
         Raises:
             UserError: TFDS_DATA_DIR can't be a folder of this machine.
         """
-        path = self.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-        check_path(path)
-        return pathlib.Path(path).expanduser()
+        if not self.data_dir:
+            check_path(os.environ.get("TFDS_DATA_DIR", ""), "TFDS_DATA_DIR")
+        return pathlib.Path(self.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
 
     @property
     def has_pairs(self) -> bool:

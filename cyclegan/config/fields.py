@@ -132,7 +132,7 @@ class Setting(NamedTuple):
         if value == "" != self.field.default:
             refuse(name, value, "a text that is not empty (is a shell variable not set?)")
         if rules["is_path"]:
-            check_path(value)
+            check_path(value, f"--{name}")
             return os.path.expanduser(value).rstrip(os.sep) or os.sep
         return value
 
