@@ -1,5 +1,7 @@
 """Values of settings: which are refused, which defaults follow from others, and what a resumed run may change."""
 
+import os
+
 import pytest
 
 from cyclegan.config import Config
@@ -93,6 +95,13 @@ def test_impossible_folders_of_a_run_are_refused(path, problem):
             with pytest.raises(UserError) as error:
                 make()
             assert problem in str(error.value) and len(str(error.value)) < 300
+
+
+def test_the_folder_of_tensorflow_datasets_is_on_this_machine(monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", "gs://bucket/data")
+    with pytest.raises(UserError, match="TFDS_DATA_DIR gs://bucket/data: a URL"):
+        Config.from_settings().data.tfds_folder  # noqa: B018
+    assert str(Config.from_settings(data_dir="~/data").data.tfds_folder) == os.path.expanduser("~/data")
 
 
 @pytest.mark.parametrize("uri", ["http://me:word@host:5000", "http:me:word@host", "mysql://host/db?password=word"])
