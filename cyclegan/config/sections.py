@@ -302,7 +302,7 @@ class RunConfig(Section):
         derive=lambda settings: os.path.join("runs", DataConfig(settings["dataset"]).name),
         is_path=True,
     )
-    """folder of the run; if it already holds a run, training resumes it (default: runs/NAME)"""
+    """folder of the run; if it already holds a run, training resumes it with its settings (default: runs/NAME)"""
     clear_output_dir: bool = flag(False, FREE)
     """remove the run in --output_dir and start over"""
     init_from: Optional[str] = flag(metavar="PATH", is_path=True)
