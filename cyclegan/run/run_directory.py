@@ -204,7 +204,7 @@ class RunDirectory:
         self.config = with_measured_ranges(self.saved_config, self.config)
         self._refuse_differences(
             changed_settings(self.saved_config, self.config, FIXED),
-            f"the values of its start: repeat its flags, or add --config {self.path}/config.json",
+            "the values of its start: drop these flags",
         )
         self.changes = changed_settings(self.saved_config, self.config, WARN)
         self.warnings = [f"{change} from here on" for change in self.changes]
