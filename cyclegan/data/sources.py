@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import io
 import os
-import pathlib
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -23,7 +22,7 @@ from cyclegan.data import folder_source, loading, scenes, stripes
 from cyclegan.data.folder_source import Found, Name
 from cyclegan.data.loading import ImageFiles
 from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
-from cyclegan.errors import UserError, check_path, counted, printable
+from cyclegan.errors import UserError, counted, printable
 from cyclegan.images import geometry, reader
 from cyclegan.images.reader import Source
 
@@ -127,7 +126,7 @@ def load_domains(
 def check_dataset(data: DataConfig) -> None:
     """Raise `UserError` if the folder of a dataset does not exist, or that of prepared datasets can't be one."""
     if data.is_tfds:
-        _tfds_folder(data)
+        data.tfds_folder  # noqa: B018  raises the error
     if data.folder is not None and not data.folder.is_dir():
         from cyclegan.data import tfds_source
 
@@ -148,21 +147,10 @@ def find(data: DataConfig, splits: Sequence[str] = SPLITS, bars: bool = False) -
         if (folder := data.folder) is None:
             from cyclegan.data import tfds_source  # slow to import
 
-            builder = tfds_source.cycle_gan_builder(data.dataset, _tfds_folder(data))
+            builder = tfds_source.cycle_gan_builder(data.dataset, data.tfds_folder)
             return Found(*tfds_source.read(builder, splits, data.max_dataset_size, bars))
         check_dataset(data)
         return folder_source.find(folder, data, splits, bars)
-
-
-def _tfds_folder(data: DataConfig) -> pathlib.Path:
-    """Return the folder of prepared TensorFlow Datasets."""
-    variable = os.environ.get("TFDS_DATA_DIR", "")
-    path = data.data_dir or variable or "~/tensorflow_datasets"
-    try:
-        check_path(path)
-    except UserError as error:
-        raise UserError(f"{'--data_dir' if data.data_dir else 'TFDS_DATA_DIR'} {error}") from None
-    return pathlib.Path(path).expanduser()
 
 
 def read_headers(
@@ -344,6 +332,6 @@ def comparison_images(
 def _held_out(data: DataConfig, split: str) -> Sequence[Source]:
     """Return the first held-out images of a folder or a prepared dataset; none if it is gone."""
     with contextlib.suppress(UserError):
-        if data.folder or (data.is_tfds and any((_tfds_folder(data) / data.dataset).glob("*/dataset_info.json"))):
+        if data.folder or (data.is_tfds and any((data.tfds_folder / data.dataset).glob("*/dataset_info.json"))):
             return find(dataclasses.replace(data, max_dataset_size=COMPARED), [split]).sources[split]
     return ()
