@@ -291,7 +291,7 @@ def test_impossible_requests_are_refused(model, tmp_path):
 
 def test_pixels_in_progress_are_bounded(model, tmp_path, monkeypatch):
     write_same_size(tmp_path / "in", 12)
-    active, most, original, write = set(), [], reader.decode_values, formats.write
+    active, most, original, write = set(), [], reader.decode_with_header, formats.write
 
     def decode(source, *given):
         active.add(os.path.basename(source))
@@ -299,7 +299,7 @@ def test_pixels_in_progress_are_bounded(model, tmp_path, monkeypatch):
         time.sleep(0.02)
         return original(source, *given)
 
-    monkeypatch.setattr(reader, "decode_values", decode)
+    monkeypatch.setattr(reader, "decode_with_header", decode)
     monkeypatch.setattr(formats, "write", lambda path, *given: (write(path, *given), active.remove(path.name)))
     monkeypatch.setattr(file_translator, "available_cores", lambda: 8)
     monkeypatch.setattr(file_translator, "MAX_PIXELS", 3 * 16 * 20)
@@ -333,7 +333,7 @@ def test_an_output_that_is_not_finite(run_folder, originals, tmp_path):
 
 
 def test_one_file_fails_alone_with_its_name(model, originals, tmp_path, monkeypatch):
-    whole, decode = (tmp_path / "in" / "b.jpg").read_bytes(), reader.decode_values
+    whole, decode = (tmp_path / "in" / "b.jpg").read_bytes(), reader.decode_with_header
     (tmp_path / "in" / "half.jpg").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "in" / "text\n.png").write_text("no image")
     (tmp_path / "out").mkdir()
@@ -344,7 +344,7 @@ def test_one_file_fails_alone_with_its_name(model, originals, tmp_path, monkeypa
             raise OSError("gone since its header was read")
         return decode(source, *given)
 
-    monkeypatch.setattr(reader, "decode_values", sometimes)
+    monkeypatch.setattr(reader, "decode_with_header", sometimes)
     report = translate([model], tmp_path / "in", tmp_path / "out")
     failed = dict(re.fullmatch(r".*/in/(.*?) \((.*)\)", text).groups() for text in report.failed)
     assert list(failed) == ["g.JPEG", "half.jpg", "sub/c.webp", "sub/deeper/d.bmp", r"text\n.png"]
