@@ -22,7 +22,7 @@ from cyclegan.images.value_range import from_float, to_float
 from cyclegan.inference.conversions import MIN_TILE
 from cyclegan.networks.normalization import PYTORCH_EPSILON as EPSILON  # as in `call_with_moments`
 
-MARGINS = 4  # times the reach of a network, at least, in a tile with margins
+MARGINS = 3  # times the reach of a network, at least, in a tile with margins
 TOLERANCE = 0.01  # of the statistics; images then differ by less than a level of 255; see `_change`
 
 BAND = 4  # times the pixels of a tile, in a row of tiles
@@ -257,11 +257,12 @@ def make_spans(length: int, tile: int, multiple: int, reach: int) -> list[Span]:
     """Divide a side into spans of at most `tile` pixels, which start at multiples of `multiple`, as the side is.
 
     Each tile has margins of `reach` pixels that are left out of the result, so that the rest is exact. If the reach is
-    too large for that, as with U-Nets, the margins are a quarter of a tile, and neighboring tiles fade into each other.
+    too large for that, as of U-Nets in small tiles, the margins are a quarter of a tile, and neighboring tiles fade
+    into each other.
     """
     exact = has_margins(reach, tile)
     unit = max(4, multiple // 2)  # two margins are a multiple of `multiple`
-    margin = (math.ceil(reach / unit) if exact else tile // MARGINS // unit) * unit
+    margin = (math.ceil(reach / unit) if exact else tile // 4 // unit) * unit
     step = tile // multiple * multiple - 2 * margin
     starts = range(0, max(length - 2 * margin, 1), step) if length > tile else range(1)
     rising = (np.arange(2 * margin, dtype=np.float32) + 0.5) / (2 * margin)

@@ -9,11 +9,10 @@ import logging
 import os
 import pathlib
 import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Optional
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from cyclegan.config import Config
-from cyclegan.config.data import ValueRange
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading
 from cyclegan.errors import UserError, counted, printable
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from cyclegan.inference.model import Model
 
 logger = logging.getLogger(__name__)
-Domain = tuple[int, Optional[ValueRange]]  # channels, and range of the values of files
 
 
 def translate(  # noqa: PLR0913  the public API
@@ -91,61 +89,66 @@ def translate(  # noqa: PLR0913  the public API
 
 
 class Plan(NamedTuple):
-    """Files to translate, checked before TensorFlow is loaded.
+    """Files to translate, checked before TensorFlow is loaded."""
 
-    Attributes:
-        request: How files are translated, without None for what the run has.
-        tasks: The files.
-        folder: Folder that everything is written below.
-        skipped: Number of files that are left because their translations exist.
-        failed: Descriptions of files that cannot be translated.
-    """
-
-    request: Request
+    request: Request  # without None for what the run has
     tasks: list[FileTask]
-    folder: pathlib.Path
-    skipped: int
-    failed: list[str]
+    folder: pathlib.Path  # that everything is written below
+    report: Report  # of the files that are skipped or cannot be translated
 
 
 def make_plan(config: Config, sources: Sequence[str], target: str, request: Request) -> Plan:
     """Plan a translation with a run of a configuration; raise the errors of `translate`."""
-    _check(config, request)
+    conversions.check_direction(config, request.direction)
+    if request.batch_size < 1:
+        raise UserError(f"batch_size {request.batch_size}: expected at least 1 image")
+    if request.skip_existing and (request.overwrite or request.html):
+        other = "--overwrite" if request.overwrite else "--html, whose page would lack the skipped images"
+        raise UserError(f"--skip_existing with {other}: expected one of them")
+    if request.size is not None:
+        conversions.check_size(request.size)
     tasks, folder = plan_tasks(sources, target, request.format and _known_format(request.format))
-    count = len(tasks)
+    pages = [folder / "index.html", folder / PAGE_FOLDER] if request.html else []
+    written = [*(task.target for task in tasks), *pages]
+    existing = [] if request.overwrite else [path for path in written if os.path.lexists(path)]
     if request.skip_existing:
-        tasks = [task for task in tasks if not os.path.lexists(task.target)]
-    elif not request.overwrite:
-        pages = [folder / "index.html", folder / PAGE_FOLDER] if request.html else []
-        refuse_existing([*(task.target for task in tasks), *pages])
-    skipped = count - len(tasks)
+        tasks = [task for task in tasks if task.target not in existing]
+    elif existing:
+        raise UserError(
+            f"{len(existing)} of {len(written)} files to write exist, for example {printable(existing[0])}:"
+            " expected none; use --overwrite to replace them, --skip_existing to leave them, or another folder"
+        )
     check_folder(folder)
-    data, (source, made) = config.data, DIRECTIONS[request.direction]
-    channels = {"X": data.channels_x, "Y": data.channels_y}
-    domains = [(channels[domain], data.value_range(domain)) for domain in (source, made)]
-    tasks, failed = refuse_formats(tasks, domains[0], domains[1], request.strip_metadata)
+    tasks, failed = refuse_formats(tasks, config, request)
     if request.masks is not None:
-        if channels[source] != channels[made]:
+        if not config.data.same_channels:
             raise UserError("--masks: expected a run whose domains have the same number of channels")
         tasks, without = add_masks(tasks, os.fspath(request.masks))
         failed += without
+    data = config.data
     stacks, axis = request.stacks or data.stacks, request.slice_axis
     if axis is not None and stacks != "all" and not all(formats.FORMATS[task.format].is_volume for task in tasks):
         raise UserError(f"--slice_axis {axis}: expected --stacks all, too, for files other than NIfTI")
     axis = data.slice_axis if axis is None else axis
     nodata = data.nodata if request.nodata is None else request.nodata
     request = dataclasses.replace(request, stacks=stacks, slice_axis=axis, nodata=nodata)
-    return Plan(request, tasks, folder, skipped, failed)
+    return Plan(request, tasks, folder, Report(skipped=len(existing), failed=failed))
 
 
 def translate_plan(models: Sequence[Model], plan: Plan, bars: bool = False) -> Report:
     """Translate the files of a plan with a model for each device; see `translate`."""
-    began, page = time.perf_counter(), plan.folder if plan.request.html else None
-    report = Report(skipped=plan.skipped, failed=plan.failed)
-    FileTranslator(models, plan.request, page).run(plan.tasks, report, bars)
+    began, (request, tasks, folder, report), model = time.perf_counter(), plan, models[0]
+    FileTranslator(models, request, folder if request.html else None).run(tasks, report, bars)
     report.seconds = time.perf_counter() - began
-    if page:
-        _write_page(report, page, " to ".join(DIRECTIONS[plan.request.direction]), models[0])
+    if request.html:
+        notes = [f"{model.checkpoint}, after {model.train_state.epoch} epochs"]
+        if len(model.generators) < len(DIRECTIONS):
+            notes.append("No cycle: the run has no generator for the other direction.")
+        title = " to ".join(DIRECTIONS[request.direction])
+        try:
+            report.page = html_report.write(folder, title, report.items, notes)
+        except OSError as error:
+            report.failed.append(printable(f"{folder / 'index.html'} ({error})"))
     return report
 
 
@@ -155,31 +158,6 @@ def _known_format(name: str) -> str:
     if not found:
         raise UserError(f"--format {name}: expected an ending such as jpg, or one of {', '.join(formats.FORMATS)}")
     return found
-
-
-def _check(config: Config, request: Request) -> None:
-    """Raise `UserError` if the parts of a request cannot work together, or with a run."""
-    direction, batch_size = request.direction, request.batch_size
-    if direction not in DIRECTIONS or batch_size < 1:
-        raise UserError(
-            f"direction {direction!r}, batch_size {batch_size!r}: expected x2y or y2x, and at least 1 image"
-        )
-    conversions.check_direction(config, direction)
-    if request.skip_existing and (request.overwrite or request.html):
-        other = "--overwrite" if request.overwrite else "--html, whose page would lack the skipped images"
-        raise UserError(f"--skip_existing with {other}: expected one of them")
-    if request.size is not None:
-        conversions.check_size(request.size)
-
-
-def _write_page(report: Report, folder: pathlib.Path, title: str, model: Model) -> None:
-    notes = [f"{model.checkpoint}, after {model.train_state.epoch} epochs"]
-    if len(model.generators) < len(DIRECTIONS):
-        notes.append("No cycle: the run has no generator for the other direction.")
-    try:
-        report.page = html_report.write(folder, title, report.items, notes)
-    except OSError as error:
-        report.failed.append(printable(f"{folder / 'index.html'} ({error})"))
 
 
 def plan_tasks(sources: Sequence[str], target: str, format: str | None) -> tuple[list[FileTask], pathlib.Path]:
@@ -305,30 +283,20 @@ def add_masks(tasks: Sequence[FileTask], folder: str) -> tuple[list[FileTask], l
     return kept, [f"{source} (it has no mask in {printable(folder)})" for source in without]
 
 
-def refuse_existing(targets: Sequence[pathlib.Path]) -> None:
-    """Raise `UserError` if a file to write exists."""
-    if existing := [target for target in targets if os.path.lexists(target)]:
-        raise UserError(
-            f"{len(existing)} of {len(targets)} files to write exist, for example {printable(existing[0])}:"
-            " expected none; use --overwrite to replace them, --skip_existing to leave them, or another folder"
-        )
-
-
-def refuse_formats(
-    tasks: Iterable[FileTask], source: Domain, made: Domain, strip_metadata: bool
-) -> tuple[list[FileTask], list[str]]:
+def refuse_formats(tasks: Sequence[FileTask], config: Config, request: Request) -> tuple[list[FileTask], list[str]]:
     """Return the tasks whose output format can store the translations, and the other files with the reasons.
 
     Raises:
         UserError: No task is left, but there were some.
     """
-    kept, refused = [], []
+    source, made = DIRECTIONS[request.direction]
+    domain, kept, refused = (config.data.channels(made), config.data.value_range(made)), [], []
     for task in tasks:
-        if not (reason := formats.refusal(task.source, task.format, *made, strip_metadata)):
+        if not (reason := formats.refusal(task.source, task.format, *domain, request.strip_metadata)):
             kept.append(task)
             continue
         try:  # another output would not help if the original cannot be read
-            with reader.open_rows(task.source, source[0], bool(source[1])):
+            with reader.open_rows(task.source, config.data.channels(source), bool(config.data.value_range(source))):
                 pass
         except Exception as error:  # of any decoder
             reason = loading.describe_error(error)

@@ -213,6 +213,7 @@ def test_existing_files_are_replaced_on_request_only(generator, tmp_path, monkey
         ("saved", "tflite", True, "saved is a folder that --format tflite did not make"),
         ("other", "savedmodel", True, "other is a folder that --format savedmodel did not make"),
         ("saved", "hub", True, "saved is a folder that --format hub did not make"),
+        ("[saved]/new", "savedmodel", False, "TensorFlow loads no SavedModel from a path with"),
         ("file/model", "onnx", True, "file: Not a directory; expected a folder that can be written to"),
     ):
         with pytest.raises(UserError, match=text):

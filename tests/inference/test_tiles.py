@@ -102,3 +102,13 @@ def test_tiles_have_the_statistics_of_the_whole_image(settings, level):
     whole = model.x2y(image)
     difference = np.abs(tiled.astype(int) - whole)
     assert difference.max() <= level and whole.std() > 5
+
+
+def test_large_tiles_of_unets_are_exact():
+    """Tiles of three times the reach of the network have margins of all pixels that influence the rest."""
+    model, image = RandomModel(**UNET, norm="batch"), images(400, 390, 3).repeat(4, 0).repeat(4, 1)
+    floats = image / np.float32(127.5) - 1
+    model.tile = 1536
+    tiled = model.x2y(floats)
+    model.tile = 2048
+    np.testing.assert_allclose(tiled, model.x2y(floats), atol=1e-5)

@@ -1,5 +1,6 @@
 """Translation of files, folders and patterns."""
 
+import copy
 import os
 import re
 import threading
@@ -273,7 +274,7 @@ def test_impossible_requests_are_refused(model, tmp_path):
     for source, target, options, text in (
         ("nothing", "out", {}, "no such file or folder; expected an image, a folder of images, or a pattern"),
         ("empty", "out", {}, r"no images; expected at least one of \.png"),
-        ("in", "out", {"batch_size": 0}, "expected x2y or y2x, and at least 1 image"),
+        ("in", "out", {"batch_size": 0}, "batch_size 0: expected at least 1 image"),
         ("in", "out", {"size": 64}, r"size 64: expected \(width, height\) in pixels"),
         ("in", "out", {"format": "jpgg"}, "--format jpgg: expected an ending such as jpg, or one of png, jpeg"),
         ("in/a.png", "a.jpgg", {}, r"a\.jpgg: expected a folder, or a file that ends in one of \.png \.jpg"),
@@ -412,6 +413,24 @@ def test_images_that_take_too_much_memory_are_refused(model, tmp_path, monkeypat
             report = translate(model, tmp_path / "in", tmp_path / "out")
         assert report.done == 0 and len(report.failed) == 2
         assert text in report.failed[0] and hint in report.failed[0]
+
+
+@pytest.mark.parametrize(
+    "settings, size, expected",
+    [
+        ({}, None, 1),  # 100 x 81 pixels are more than 2.5 times 32 x 32, 100 x 40 and 80 x 80 are not
+        ({}, (16, 16), 0),
+        ({"preprocess": "scale_width"}, None, 2),
+        ({"preprocess": "crop"}, None, 0),  # the training has seen parts of images of any size
+    ],
+    ids=str,
+)
+def test_images_much_larger_than_those_of_the_training_are_counted(model, tmp_path, settings, size, expected):
+    for number, (height, width) in enumerate([(81, 100), (40, 100), (80, 80)]):
+        formats.write(tmp_path / "in" / f"{number}.png", DecodedImage(images(height, width, 3)))
+    other = copy.copy(model)
+    other.config = model.config.replace(**settings)
+    assert translate(other, tmp_path / "in", tmp_path / "out", size=size).far_larger == expected
 
 
 def test_errors_name_no_temporary_file(model, originals, tmp_path, monkeypatch):
