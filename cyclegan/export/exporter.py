@@ -113,25 +113,8 @@ def _load_onnx(path: pathlib.Path) -> Translate:
     return lambda x: session.run([OUTPUT], {INPUT: x})[0]
 
 
-@contextlib.contextmanager
-def _quiet_stderr() -> Iterator[None]:
-    """Keep what libraries in C++ print on stderr, and print it only after an error."""
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), 2)
-        try:
-            yield
-        except Exception:
-            kept.seek(0)
-            os.write(stderr, kept.read())
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
-
-
 def _write_tflite(model: tf.keras.Model, path: pathlib.Path, options: ExportOptions) -> None:
-    with tempfile.TemporaryDirectory() as folder, _quiet_stderr():
+    with tempfile.TemporaryDirectory() as folder:
         _write_savedmodel(model, pathlib.Path(folder), options)
         converter = tf.lite.TFLiteConverter.from_saved_model(folder)
         if options.float16 or options.int8:

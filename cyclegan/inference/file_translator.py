@@ -86,7 +86,24 @@ Put = Callable[[int, DecodedImage], None]  # writes the translation of a part
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """How files are translated: arguments of `translate_files.translate`, of which None stands for those of the run."""
+    """How files are translated.
+
+    Attributes:
+        direction: "x2y" or "y2x".
+        size: (width, height) in pixels to resize images to first; by default each keeps its size.
+        format: One of `formats.FORMATS`, or an ending such as "jpg"; by default the format of each original's name.
+        overwrite: Whether existing files are replaced.
+        batch_size: Number of images of one size to translate together, if they are small enough.
+        html: Whether to write a page of the results, which also shows each image translated back if the run can.
+        skip_existing: Whether to leave existing files and translate the others, as after a stop.
+        strip_metadata: Whether to write files without EXIF, XMP, resolution and place; docs/translate.md lists them.
+        stacks: "all" to translate all images of a file into a file of as many, "first" to translate the first one; by
+            default as the run was trained. Of NIfTI files, always all are.
+        slice_axis: Axis along which the slices of volumes lie, 0 to 2; by default as the run was trained.
+        nodata: Value of pixels without data in TIFF files that name none; by default --nodata of the run.
+        masks: Folder with a mask for each image, which has its name except for the extension. Where the mask is black
+            or transparent, the translation equals the original.
+    """
 
     direction: str = "x2y"
     size: Size | None = None

@@ -165,8 +165,9 @@ class Model:
     def translate_rows(
         self, direction: str, read: Callable[[slice], np.ndarray], size: tuple[int, int], progress: tiles.Progress
     ) -> Iterator[np.ndarray]:
-        """Translate an image of any size that is read row by row; see `tiles.translate_rows`."""
-        return tiles.translate_rows(read, size, self.network(direction, np.dtype(np.float32)), self.tile, progress)
+        """Translate an image of any size that is read row by row; see `tiles.TiledImage`."""
+        network = self.network(direction, np.dtype(np.float32))
+        return tiles.TiledImage(read, size, network, self.tile, progress).translate()
 
     def network(self, direction: str, dtype: np.dtype) -> tiles.Network:
         """Return the generator for images of a type, compiled once for all numbers and sizes."""

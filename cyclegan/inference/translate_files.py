@@ -10,7 +10,7 @@ import os
 import pathlib
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from cyclegan.config import Config
 from cyclegan.config.sections import DIRECTIONS
@@ -18,7 +18,7 @@ from cyclegan.data import folder_source, loading
 from cyclegan.errors import UserError, counted, printable
 from cyclegan.images import formats, reader
 from cyclegan.inference import conversions
-from cyclegan.inference.conversions import Path, Size
+from cyclegan.inference.conversions import Path
 from cyclegan.inference.file_translator import PAGE_FOLDER, FileTask, FileTranslator, Report, Request
 from cyclegan.run import html_report
 from cyclegan.whole_file import check_folder
@@ -29,23 +29,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def translate(  # noqa: PLR0913  the public API
+def translate(
     run: Path | Model | list[Model],
     source: Path,
     target: Path,
     direction: Literal["x2y", "y2x"] = "x2y",
-    size: Size | None = None,
-    format: str | None = None,
-    overwrite: bool = False,
-    batch_size: int = 8,
-    html: bool = False,
+    *,
     bars: bool = False,
-    skip_existing: bool = False,
-    strip_metadata: bool = False,
-    stacks: Literal["first", "all"] | None = None,
-    slice_axis: Literal[0, 1, 2] | None = None,
-    nodata: float | None = None,
-    masks: Path | None = None,
+    **options: Any,
 ) -> Report:
     """Translate image files and films.
 
@@ -55,20 +46,8 @@ def translate(  # noqa: PLR0913  the public API
         source: File, or folder (its images and films, also in subfolders), or pattern of `glob` (`**` for any folders).
         target: Folder; or a file if `source` is one. Names and subfolders are the same as in `source`.
         direction: "x2y" or "y2x".
-        size: (width, height) in pixels to resize images to first; by default each keeps its size.
-        format: One of `formats.FORMATS`, or an ending such as "jpg"; by default the format of each original's name.
-        overwrite: Whether existing files are replaced.
-        batch_size: Number of images of one size to translate together, if they are small enough.
-        html: Whether to write a page of the results, which also shows each image translated back if the run can.
         bars: Whether to show a progress bar.
-        skip_existing: Whether to leave existing files and translate the others, as after a stop.
-        strip_metadata: Whether to write files without EXIF, XMP, resolution and place; docs/translate.md lists them.
-        stacks: "all" to translate all images of a file into a file of as many, "first" to translate the first one; by
-            default as the run was trained. Of NIfTI files, always all are.
-        slice_axis: Axis along which the slices of volumes lie; by default as the run was trained.
-        nodata: Value of pixels without data in TIFF files that name none; by default --nodata of the run.
-        masks: Folder with a mask for each image, which has its name except for the extension. Where the mask is black
-            or transparent, the translation equals the original.
+        options: Other attributes of `Request` by name, such as `size=(512, 384)` or `overwrite=True`.
 
     Returns:
         The report. It names each file that cannot be read or written; the other files are translated.
@@ -80,12 +59,8 @@ def translate(  # noqa: PLR0913  the public API
     from cyclegan.inference.model import Model, load_on_devices
 
     models = run if isinstance(run, list) else [run] if isinstance(run, Model) else load_on_devices(run)
-    request = Request(
-        *(direction, size, format, overwrite, batch_size, html, skip_existing),
-        *(strip_metadata, stacks, slice_axis, nodata, masks),
-    )
-    plan = make_plan(models[0].config, [os.fspath(source)], os.fspath(target), request)
-    return translate_plan(models, plan, bars)
+    request = Request(direction=direction, **options)
+    return translate_plan(models, make_plan(models[0].config, [os.fspath(source)], os.fspath(target), request), bars)
 
 
 class Plan(NamedTuple):

@@ -36,7 +36,7 @@ def test_tiles_fit_together_and_are_bounded(size, reach):
         read.append(part.stop - part.start)
         return image[part]
 
-    parts = list(tiles.translate_rows(rows, size, pointwise(shapes, reach=reach), 512))
+    parts = list(tiles.TiledImage(rows, size, pointwise(shapes, reach=reach), 512).translate())
     expected = np.stack([(image[..., 0] / 127.5 - 1) * 0.5, 1 - image[..., 2] / 127.5], axis=-1)
     assert np.abs(np.concatenate(parts) - (expected + 1) * 127.5).max() <= 0.5 + 1e-2
     assert len(shapes) > 1 and all(max(shape[1:3]) <= 512 for shape in shapes)
