@@ -107,8 +107,11 @@ def test_tiles_have_the_statistics_of_the_whole_image(settings, level):
 def test_large_tiles_of_unets_are_exact():
     """Tiles of three times the reach of the network have margins of all pixels that influence the rest."""
     model, image = RandomModel(**UNET, norm="batch"), images(400, 390, 3).repeat(4, 0).repeat(4, 1)
+    for variable in model.generators["x2y"].variables:
+        if len(variable.shape) == 4:  # so that the innermost layers change the output
+            variable.assign(variable * 5)
     floats = image / np.float32(127.5) - 1
     model.tile = 1536
     tiled = model.x2y(floats)
     model.tile = 2048
-    np.testing.assert_allclose(tiled, model.x2y(floats), atol=1e-5)
+    np.testing.assert_allclose(tiled, model.x2y(floats), atol=1e-4)
