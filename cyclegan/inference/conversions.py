@@ -14,7 +14,7 @@ from cyclegan.config.data import ValueRange
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.images import geometry, pillow_format, reader
-from cyclegan.images.image import DecodedImage, Header, ImageError, convert_bands
+from cyclegan.images.image import Bands, DecodedImage, Header, ImageError, convert
 from cyclegan.images.image import check_size as check_pixels
 from cyclegan.images.value_range import image_to_levels, image_to_values, mark_missing, restore_nodata, to_depth
 
@@ -75,9 +75,9 @@ def with_own_colors(image: DecodedImage, header: Header, source: reader.Source, 
     white = (any_type and header.highest) or np.iinfo(image.pixels.dtype).max
     if header.bands in (2, 4):
         bands = reader.decode_values(source, header.bands, any_type).pixels
-        blended, _ = convert_bands(bands, channels, has_opacity=True, highest=white)
+        blended = convert(Bands(bands, has_opacity=True, highest=white), channels).pixels
         if np.abs(blended.astype(np.int32) - image.pixels).max() <= 1:
-            pixels = convert_bands(bands[..., :-1], channels)[0]
+            pixels = convert(Bands(bands[..., :-1]), channels).pixels
     if pixels is None:
         weight = np.maximum(image.opacity, 1) / white
         pixels = np.rint(np.clip(white - (white - image.pixels) / weight, 0, white)).astype(image.pixels.dtype)

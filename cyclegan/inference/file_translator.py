@@ -24,7 +24,7 @@ from cyclegan.distribution import hardware
 from cyclegan.errors import printable
 from cyclegan.images import formats, geometry, reader, tiff_format
 from cyclegan.images.film_format import FilmWriter, open_film
-from cyclegan.images.image import DecodedImage, ImageError, Metadata, TooLargeError, convert_bands, visible
+from cyclegan.images.image import Bands, DecodedImage, ImageError, Metadata, TooLargeError, convert, visible
 from cyclegan.images.reader import Slice, Source
 from cyclegan.images.value_range import restore_nodata, to_depth
 from cyclegan.inference import conversions
@@ -240,7 +240,7 @@ class FileTranslator:
         axis, size = self._request.slice_axis, self._request.size
         by_rows = bool(formats.FORMATS[task.format].write_rows) and not (size or self._page or task.mask)
         try:
-            task = dataclasses.replace(task, images=reader.count(task.source, self._channels, axis, by_rows))
+            task = dataclasses.replace(task, images=reader.count(task.source, self._channels, axis))
             source = task.source if task.is_film or not self._is_sequence(task) else Slice(task.source, 0, axis)
             facts = reader.check(source, self._channels, bool(self._ranges[0]), by_rows)
             area, (width, height) = facts.height * facts.width, size or (facts.width, facts.height)
@@ -389,7 +389,7 @@ class FileTranslator:
         first = self._read(task, task.source, task.mask)
 
         def prepare(pixels: np.ndarray) -> Original:
-            frame = DecodedImage(convert_bands(pixels, self._channels)[0])
+            frame = convert(Bands(pixels), self._channels)
             return self._prepare(frame, first.mask, frame if first.file else None)
 
         def put(time: int, made: DecodedImage) -> None:
