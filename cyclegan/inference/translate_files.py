@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from cyclegan.config import Config
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading
-from cyclegan.errors import UserError, counted, printable
+from cyclegan.errors import UserError, check_path, counted, printable
 from cyclegan.images import formats, reader
 from cyclegan.inference import conversions
 from cyclegan.inference.conversions import Path
@@ -74,6 +74,8 @@ class Plan(NamedTuple):
 
 def make_plan(config: Config, sources: Sequence[str], target: str, request: Request) -> Plan:
     """Plan a translation with a run of a configuration; raise the errors of `translate`."""
+    for path in (*sources, target):
+        check_path(path)
     conversions.check_direction(config, request.direction)
     if request.batch_size < 1:
         raise UserError(f"batch_size {request.batch_size}: expected at least 1 image")

@@ -282,7 +282,7 @@ def start_run(
         return NullSummaryWriter()
     started = trackers.start(run.config.run, run.config.settings(), run.path)
     with terminal.phase("Preparing the logs of the run", if_slow=True), run.writing():
-        summary = SummaryWriter(run.path, started, DESCRIPTIONS, run.config.settings())
+        summary = SummaryWriter(run.path, started, DESCRIPTIONS, run.config)
         if run.saved_config:  # a new run removes nothing
             summary.rewind(state.log_bytes, state.epoch)
         else:
