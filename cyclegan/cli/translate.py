@@ -61,6 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"Images of more than {tile} x {tile} pixels, translated in tiles: {report.tiled}."
             " A larger --tile is faster, but needs more memory"
         )
+    if report.far_larger:
+        height, width = config.data.image_shape
+        logger.info(
+            f"Files of images that are much larger than those of the training, {width} x {height} pixels:"
+            f" {report.far_larger}. The networks have seen nothing at this scale: try --size"
+        )
     if report.cut:
         logger.info(
             f"Files with several pages, slices or frames: {report.cut}; only the first of each was translated:"

@@ -19,6 +19,7 @@ import tensorflow as tf
 from cyclegan import whole_file
 from cyclegan.errors import UserError, printable
 from cyclegan.networks import compat, layers, normalization
+from cyclegan.run.checkpoints import PATTERN
 
 INPUT, OUTPUT = "picture", "translated"  # names of the input and the output in exported files
 LEVELS = 127.5  # gray levels per unit of the networks' value range [-1, 1]
@@ -112,32 +113,14 @@ def _load_onnx(path: pathlib.Path) -> Translate:
     return lambda x: session.run([OUTPUT], {INPUT: x})[0]
 
 
-@contextlib.contextmanager
-def _quiet_stderr() -> Iterator[None]:
-    """Keep what libraries in C++ print on stderr, and print it only after an error."""
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), 2)
-        try:
-            yield
-        except Exception:
-            kept.seek(0)
-            os.write(stderr, kept.read())
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
-
-
 def _write_tflite(model: tf.keras.Model, path: pathlib.Path, options: ExportOptions) -> None:
-    folder = path.with_name(".saved_model")
-    _write_savedmodel(model, folder, options)
-    converter = tf.lite.TFLiteConverter.from_saved_model(str(folder))
-    if options.float16 or options.int8:
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if options.float16:
-        converter.target_spec.supported_types = [tf.float16]
-    with _quiet_stderr():
+    with tempfile.TemporaryDirectory() as folder:
+        _write_savedmodel(model, pathlib.Path(folder), options)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
+        if options.float16 or options.int8:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if options.float16:
+            converter.target_spec.supported_types = [tf.float16]
         path.write_bytes(converter.convert())
 
 
@@ -163,6 +146,11 @@ class ExportError(UserError):
 
 def check(out: pathlib.Path, format: str, overwrite: bool = False) -> None:
     """Raise `UserError` if an export cannot be written, before anything is computed."""
+    if format == "savedmodel" and PATTERN.search(os.path.abspath(out)):
+        raise UserError(
+            f"{printable(out)}: TensorFlow loads no SavedModel from a path with [ ] * ? or \\, which it"
+            " takes for a pattern; choose another path"
+        )
     whole_file.check_folder(out.parent)
     if os.path.lexists(out) and not overwrite:
         raise UserError(f"{printable(out)} exists; choose another name, or --overwrite to replace it")

@@ -14,7 +14,7 @@ from cyclegan.config.data import ValueRange
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.images import geometry, pillow_format, reader
-from cyclegan.images.image import Bands, DecodedImage, ImageError, convert
+from cyclegan.images.image import Bands, DecodedImage, Header, ImageError, convert
 from cyclegan.images.image import check_size as check_pixels
 from cyclegan.images.value_range import image_to_levels, image_to_values, mark_missing, restore_nodata, to_depth
 
@@ -26,63 +26,84 @@ MIN_TILE = 512
 COLOR_SPACES = {1: b"GRAY", 3: b"RGB "}  # as ICC profiles name them, by number of channels
 
 
-def decode(image: Any, channels: int, ranges: Ranges, nodata: float | None = None) -> DecodedImage:
-    """Decode a path or a Pillow image to levels for the networks; see `reader.decode` for `nodata`."""
+def decode(image: Any, channels: int, any_type: bool, nodata: float | None = None) -> DecodedImage:
+    """Decode a path or a Pillow image to the values of the file; see `reader.decode_values`."""
     if isinstance(image, Image.Image):
         if channels not in COLOR_SPACES and len(image.getbands()) != channels:
             raise ValueError(f"a Pillow image of mode {image.mode}: expected {channels} bands, or an array")
-        return to_network(pillow_format.from_pillow(image, channels, any_type=bool(ranges[0])), ranges)
+        return pillow_format.from_pillow(image, channels, any_type)
     if not isinstance(image, (str, os.PathLike)):
         raise TypeError(f"{type(image).__name__}: expected a path, a Pillow image or a NumPy array")
     try:
-        return read(image, channels, ranges, nodata)
+        return reader.decode_values(image, channels, any_type, nodata)
     except MissingPackageError:
         raise
     except Exception as error:  # Pillow's decoders raise almost anything on a damaged file
         raise UserError(f"{image} can't be read ({error}): expected an image of {channels} channels") from error
 
 
-def read(source: reader.Source, channels: int, ranges: Ranges, nodata: float | None = None) -> DecodedImage:
-    """Read an image as levels for the networks; raise any error of its decoder."""
-    return to_network(reader.decode_values(source, channels, bool(ranges[0]), nodata), ranges)
+def to_network(image: DecodedImage, ranges: Ranges, size: Size | None = None) -> DecodedImage:
+    """Return an image, resized, with levels instead of the values of its file: of 16 bits if any domain has a range."""
+    image = mark_missing(image)
+    if any(ranges):
+        image = image_to_levels(image, ranges[0])
+    return resize(image, size) if size else image
 
 
-def read_values(source: reader.Source, channels: int, any_type: bool, unblended: bool) -> np.ndarray:
-    """Return the values of a file for the parts of a translation that equal it, [h, w, channels].
+def from_network(
+    original: DecodedImage, output: np.ndarray, value_range: ValueRange | None, floats: bool
+) -> DecodedImage:
+    """Return the translation of an image of `to_network`, with the values of a range if there is one.
 
-    With `unblended`, half-transparent pixels have their own colors: exactly unless these have been multiplied by the
-    opacity, or come from a palette or a color profile.
+    It has the opacity of its original, and its color profile if the color space is the same. For `floats`, see
+    `image_to_values`.
     """
-    header, image = reader.decode_with_header(source, channels, any_type)
-    if image.opacity is None or not unblended:
-        return image.pixels
+    keeps_profile = original.metadata.profile[16:20] == COLOR_SPACES.get(output.shape[2])
+    metadata = original.metadata if keeps_profile else original.metadata._replace(profile=b"")
+    made = dataclasses.replace(original, pixels=output, metadata=metadata)
+    return image_to_values(made, value_range, floats) if value_range else made
+
+
+def with_own_colors(image: DecodedImage, header: Header, source: reader.Source, any_type: bool) -> DecodedImage:
+    """Return an image of a file whose half-transparent pixels have their own colors, not blended with white.
+
+    The colors are exact unless they have been multiplied by the opacity, or come from a palette or a color profile.
+    """
+    if image.opacity is None:
+        return image
+    channels, pixels = image.pixels.shape[2], None
     white = (any_type and header.highest) or np.iinfo(image.pixels.dtype).max
     if header.bands in (2, 4):
         bands = reader.decode_values(source, header.bands, any_type).pixels
         blended = convert(Bands(bands, has_opacity=True, highest=white), channels).pixels
         if np.abs(blended.astype(np.int32) - image.pixels).max() <= 1:
-            return convert(Bands(bands[..., :-1]), channels).pixels
-    weight = np.maximum(image.opacity, 1) / white
-    return np.rint(np.clip(white - (white - image.pixels) / weight, 0, white)).astype(image.pixels.dtype)
+            pixels = convert(Bands(bands[..., :-1]), channels).pixels
+    if pixels is None:
+        weight = np.maximum(image.opacity, 1) / white
+        pixels = np.rint(np.clip(white - (white - image.pixels) / weight, 0, white)).astype(image.pixels.dtype)
+    return dataclasses.replace(image, pixels=pixels)
 
 
-def to_network(image: DecodedImage, ranges: Ranges) -> DecodedImage:
-    """Return an image with levels instead of the values of its file, of 16 bits if any domain has a range."""
-    source, target = ranges
-    image = mark_missing(image)
-    return image_to_levels(image, source) if source or target else image
+def put_values(pixels: np.ndarray, values: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Return pixels with other values in some places, rounded and clipped if their type does not hold these."""
+    if pixels.dtype.kind != "f":
+        limits = np.iinfo(pixels.dtype)
+        where = where & ~np.isnan(values)
+        values = np.clip(np.rint(np.where(where, values, 0)), limits.min, limits.max)
+    return np.where(where, values, pixels).astype(pixels.dtype)
 
 
-def resize(image: DecodedImage, size: Size | None) -> DecodedImage:
-    """Return an image in another size; `None` keeps its own."""
-    if size is None:
-        return image
-    check_size(size)
-    opacity = None if image.opacity is None else geometry.resize(image.opacity, size[::-1])
-    height, width = image.pixels.shape[:2]
-    metadata = image.metadata.resized(size[0] / width, size[1] / height)
-    missing = None if image.missing is None else geometry.resize(image.missing, size[::-1], is_mask=True)
-    return DecodedImage(geometry.resize(image.pixels, size[::-1]), opacity, metadata, image.fractional, missing)
+def resize(image: DecodedImage, size: Size) -> DecodedImage:
+    """Return an image in another size, (width, height)."""
+    (width, height), (rows, columns) = size, image.pixels.shape[:2]
+    opacity, missing = image.opacity, image.missing
+    return dataclasses.replace(
+        image,
+        pixels=geometry.resize(image.pixels, (height, width)),
+        opacity=None if opacity is None else geometry.resize(opacity, (height, width)),
+        metadata=image.metadata.resized(width / columns, height / rows),
+        missing=None if missing is None else geometry.resize(missing, (height, width), is_mask=True),
+    )
 
 
 def check_size(size: Any) -> None:
@@ -111,19 +132,15 @@ def check_direction(config: Config, direction: str) -> None:
         )
 
 
-def with_pixels(image: DecodedImage, pixels: np.ndarray) -> DecodedImage:
-    """Return a translation with the opacity of its original, and its color profile if the color space is the same."""
-    keeps_profile = image.metadata.profile[16:20] == COLOR_SPACES.get(pixels.shape[2])
-    metadata = image.metadata if keeps_profile else image.metadata._replace(profile=b"")
-    return dataclasses.replace(image, pixels=pixels, metadata=metadata)
+def to_pillow(original: DecodedImage, output: np.ndarray, ranges: Ranges) -> Image.Image:
+    """Convert the translation of an image of `to_network` to a Pillow image of values.
 
-
-def to_pillow(image: DecodedImage, ranges: Ranges) -> Image.Image:
-    """Convert a translation to a Pillow image of values; raise `UserError` if Pillow has no such images."""
-    single = image.pixels.shape[2] == 1
-    if ranges[1]:  # Pillow has no floats of several channels
-        image = image_to_values(image, ranges[1], floats=single)
-    elif ranges[0] and not (single and image.opacity is None):  # nor 16 bits of several bands
+    Raises:
+        UserError: Pillow has no such images.
+    """
+    single = output.shape[2] == 1
+    image = from_network(original, output, ranges[1], floats=single)  # Pillow has no floats of several channels
+    if ranges[0] and not ranges[1] and not (single and image.opacity is None):  # nor 16 bits of several bands
         opacity = None if image.opacity is None else to_depth(image.opacity, np.uint8)
         image = dataclasses.replace(image, pixels=to_depth(image.pixels, np.uint8), opacity=opacity)
     image = restore_nodata(image)
@@ -152,7 +169,6 @@ def as_batch(array: np.ndarray, channels: int, size: Size | None) -> np.ndarray:
         raise ValueError(f"an array of values from {images.min()} to {images.max()}: expected float32 in [-1, 1]")
     if size is None:
         return images
-    check_size(size)
     if images.dtype == np.float32:
         raise ValueError("size with a float32 array: expected uint8 or uint16, or resize the array first")
     return np.stack([geometry.resize(image, size[::-1]) for image in images])

@@ -153,12 +153,14 @@ class Model:
             names = folder_source.find_images(image)
             return {name: self._translate(direction, os.path.join(image, name), size) for name in names}
         channels = self.channels(direction)[0]
+        if size is not None:
+            conversions.check_size(size)
         if isinstance(image, np.ndarray):
             return conversions.like_array(image, self.translate(direction, conversions.as_batch(image, channels, size)))
         ranges = self.value_ranges(direction)
-        decoded = conversions.resize(conversions.decode(image, channels, ranges, self.config.data.nodata), size)
-        (translated,) = self.translate(direction, decoded.pixels[None])
-        return conversions.to_pillow(conversions.with_pixels(decoded, translated), ranges)
+        decoded = conversions.decode(image, channels, bool(ranges[0]), self.config.data.nodata)
+        original = conversions.to_network(decoded, ranges, size)
+        return conversions.to_pillow(original, self.translate(direction, original.pixels[None])[0], ranges)
 
     def translate(self, direction: str, images: np.ndarray, progress: tiles.Progress = lambda _: None) -> np.ndarray:
         """Translate a batch: uint8, uint16, or float32 in [-1, 1], [N, h, w, C]; see `tiles.translate`."""
@@ -167,8 +169,9 @@ class Model:
     def translate_rows(
         self, direction: str, read: Callable[[slice], np.ndarray], size: tuple[int, int], progress: tiles.Progress
     ) -> Iterator[np.ndarray]:
-        """Translate an image of any size that is read row by row; see `tiles.translate_rows`."""
-        return tiles.translate_rows(read, size, self.network(direction, np.dtype(np.float32)), self.tile, progress)
+        """Translate an image of any size that is read row by row; see `tiles.TiledImage`."""
+        network = self.network(direction, np.dtype(np.float32))
+        return tiles.TiledImage(read, size, network, self.tile, progress).translate()
 
     def network(self, direction: str, dtype: np.dtype) -> tiles.Network:
         """Return the generator for images of a type, compiled once for all numbers and sizes."""

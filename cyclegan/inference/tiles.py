@@ -22,7 +22,7 @@ from cyclegan.images.value_range import from_float, to_float
 from cyclegan.inference.conversions import MIN_TILE
 from cyclegan.networks.normalization import PYTORCH_EPSILON as EPSILON  # as in `call_with_moments`
 
-MARGINS = 4  # times the reach of a network, at least, in a tile with margins
+MARGINS = 3  # times the reach of a network, at least, in a tile with margins
 TOLERANCE = 0.01  # of the statistics; images then differ by less than a level of 255; see `_change`
 
 BAND = 4  # times the pixels of a tile, in a row of tiles
@@ -69,20 +69,14 @@ def translate(images: np.ndarray, network: Network, tile: int, progress: Progres
     result = np.empty((*images.shape[:3], network.channels), images.dtype)
     for image, translated in zip(images, result):
         top = 0
-        for rows in translate_rows(image.__getitem__, (height, width), network, tile, progress):
+        for rows in TiledImage(image.__getitem__, (height, width), network, tile, progress).translate():
             translated[top : top + len(rows)] = rows
             top += len(rows)
     return result
 
 
-def translate_rows(
-    read: Callable[[slice], np.ndarray],
-    size: tuple[int, int],
-    network: Network,
-    tile: int,
-    progress: Progress = lambda _: None,
-) -> Iterator[np.ndarray]:
-    """Translate an image in tiles; yield its rows from top to bottom, some at a time: [any number, w, C'].
+class TiledImage:
+    """An image whose rows are read as they are needed, mirrored at its edges to sides that the network accepts.
 
     Args:
         read: Function that returns rows of the image, [rows, w, C], of the types of `translate`. It is called for at
@@ -93,12 +87,6 @@ def translate_rows(
             most `BAND` times as many, unless the image is so wide that tiles of 512 rows, or of the margins, have more.
         progress: See `translate`.
     """
-    image = _TiledImage(read, size, network, tile, progress)
-    yield from image.translate(image.find_moments())
-
-
-class _TiledImage:
-    """An image whose rows are read as they are needed, mirrored at its edges to sides that the network accepts."""
 
     def __init__(
         self,
@@ -106,7 +94,7 @@ class _TiledImage:
         size: tuple[int, int],
         network: Network,
         tile: int,
-        progress: Progress,
+        progress: Progress = lambda _: None,
     ) -> None:
         self._read, self._size, self._network, self._tile, self._progress = read, size, network, tile, progress
         paddings = [_padding(side, network.multiple) for side in size]
@@ -120,9 +108,13 @@ class _TiledImage:
             make_spans(len(indices), side, network.multiple, network.reach)
             for indices, side in zip(self._indices, (rows, tile**2 // rows))
         ]
-        self.measured: list[np.ndarray] = []  # by the last pass over all tiles
+        self._measured: list[np.ndarray] = []  # by the last pass over all tiles
 
-    def find_moments(self) -> list[np.ndarray]:
+    def translate(self) -> Iterator[np.ndarray]:
+        """Yield the rows of the translation from top to bottom, some at a time: [any number, w, C']."""
+        yield from self._translate(self._find_moments())
+
+    def _find_moments(self) -> list[np.ndarray]:
         """Return mean and variance over the whole image of the input of each instance normalization."""
         network = self._network
         if not network.widths:
@@ -133,8 +125,8 @@ class _TiledImage:
         for number, _ in enumerate(network.widths, 1):
             for _ in self._tiles(moments, f"pass {number}"):
                 pass
-            corrections = [_compare(*each) for each in zip(self.measured, own)]
-            change = max(_change(*each) for each in zip(self.measured, moments))
+            corrections = [_compare(*each) for each in zip(self._measured, own)]
+            change = max(_change(*each) for each in zip(self._measured, moments))
             own, moments = self._correct(small, corrections)
             if not change > TOLERANCE:
                 break
@@ -143,7 +135,7 @@ class _TiledImage:
     def _correct(self, small: np.ndarray, corrections: Moments) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return the moments of the reduced image in the network, and after correction."""
         core = (0, small.shape[1], 0, small.shape[2])
-        _, both = self._network.measure(small, _as_float32(corrections), core, True)
+        _, both = self._network.measure(small, [each.astype(np.float32) for each in corrections], core, True)
         return [np.asarray(each)[:2] for each in both], [np.asarray(each)[2:] for each in both]
 
     def _reduce(self) -> np.ndarray:
@@ -161,7 +153,7 @@ class _TiledImage:
         paddings = (*(_padding(side, self._network.multiple) for side in small.shape[:2]), (0, 0))
         return np.pad(small, paddings, "reflect")[None]
 
-    def translate(self, moments: Moments) -> Iterator[np.ndarray]:
+    def _translate(self, moments: Moments) -> Iterator[np.ndarray]:
         """Translate all tiles with given moments; yield the rows of the image from top to bottom."""
         (height, width), (above, before), across = self._size, self._offsets, self._spans[1]
         starts = [*(span.start for span in self._spans[0]), len(self._indices[0])]
@@ -186,9 +178,9 @@ class _TiledImage:
     def _tiles(self, moments: Moments, title: str) -> Iterator[tuple[Span, Span, np.ndarray, np.dtype]]:
         """Yield rows, columns and translation, float32, of each tile, and the type of the image.
 
-        At the end, `measured` has the moments of the whole image.
+        At the end, `_measured` has the moments of the whole image.
         """
-        network, given = self._network, _as_float32(moments)
+        network, given = self._network, [each.astype(np.float32) for each in moments]
         sums = [np.zeros((2, channels)) for channels in network.widths]
         spans = [*itertools.product(*self._spans)]
         for number, (rows, columns) in enumerate(spans, 1):
@@ -198,12 +190,13 @@ class _TiledImage:
                 band = self._read(slice(indices.min(), indices.max() + 1))
             pixels = band[np.ix_(indices - indices.min(), self._indices[1][columns.start : columns.stop])]
             core = (*rows.core, *columns.core)
-            output, measured = network.measure(_to_float32(pixels)[None], given, core, False)
+            floats = pixels if pixels.dtype == np.float32 else to_float(pixels)
+            output, measured = network.measure(floats[None], given, core, False)
             for each, (mean, variance) in zip(sums, (np.asarray(one)[:2].astype(np.float64) for one in measured)):
                 each += (core[1] - core[0]) * (core[3] - core[2]) * np.stack([mean, variance + mean**2])
             yield rows, columns, np.asarray(output)[0], band.dtype
         means = [each / (len(self._indices[0]) * len(self._indices[1])) for each in sums]
-        self.measured = [np.stack([mean, np.maximum(square - mean**2, 0)]) for mean, square in means]
+        self._measured = [np.stack([mean, np.maximum(square - mean**2, 0)]) for mean, square in means]
 
 
 def _average(pixels: np.ndarray, count: int, axis: int) -> np.ndarray:
@@ -211,10 +204,6 @@ def _average(pixels: np.ndarray, count: int, axis: int) -> np.ndarray:
     starts = np.arange(0, pixels.shape[axis], count)
     counts = np.diff([*starts, pixels.shape[axis]]).astype(np.float32)
     return np.add.reduceat(pixels, starts, axis, np.float32) / (counts[:, None, None] if axis == 0 else counts[:, None])
-
-
-def _as_float32(moments: Moments) -> list[np.ndarray]:
-    return [each.astype(np.float32) for each in moments]
 
 
 def _compare(image: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -232,10 +221,6 @@ def _padding(side: int, multiple: int) -> tuple[int, int]:
     """Return the numbers of pixels (before, after) that make a side acceptable to the network."""
     missing = math.ceil(max(side, MIN_SIDE) / multiple) * multiple - side
     return missing // 2, missing - missing // 2
-
-
-def _to_float32(images: np.ndarray) -> np.ndarray:
-    return images if images.dtype == np.float32 else to_float(images)
 
 
 def _to_type(images: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -257,11 +242,12 @@ def make_spans(length: int, tile: int, multiple: int, reach: int) -> list[Span]:
     """Divide a side into spans of at most `tile` pixels, which start at multiples of `multiple`, as the side is.
 
     Each tile has margins of `reach` pixels that are left out of the result, so that the rest is exact. If the reach is
-    too large for that, as with U-Nets, the margins are a quarter of a tile, and neighboring tiles fade into each other.
+    too large for that, as of U-Nets in small tiles, the margins are a quarter of a tile, and neighboring tiles fade
+    into each other.
     """
     exact = has_margins(reach, tile)
     unit = max(4, multiple // 2)  # two margins are a multiple of `multiple`
-    margin = (math.ceil(reach / unit) if exact else tile // MARGINS // unit) * unit
+    margin = (math.ceil(reach / unit) if exact else tile // 4 // unit) * unit
     step = tile // multiple * multiple - 2 * margin
     starts = range(0, max(length - 2 * margin, 1), step) if length > tile else range(1)
     rising = (np.arange(2 * margin, dtype=np.float32) + 0.5) / (2 * margin)

@@ -9,17 +9,16 @@ import logging
 import os
 import pathlib
 import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Optional
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from cyclegan.config import Config
-from cyclegan.config.data import ValueRange
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source
 from cyclegan.errors import UserError, check_path, counted, first_line, printable
 from cyclegan.images import formats, reader
 from cyclegan.inference import conversions
-from cyclegan.inference.conversions import Path, Size
+from cyclegan.inference.conversions import Path
 from cyclegan.inference.file_translator import PAGE_FOLDER, FileTask, FileTranslator, Report, Request
 from cyclegan.run import html_report
 from cyclegan.whole_file import check_folder
@@ -28,26 +27,16 @@ if TYPE_CHECKING:
     from cyclegan.inference.model import Model
 
 logger = logging.getLogger(__name__)
-Domain = tuple[int, Optional[ValueRange]]  # channels, and range of the values of files
 
 
-def translate(  # noqa: PLR0913  the public API
+def translate(
     run: Path | Model | list[Model],
     source: Path,
     target: Path,
     direction: Literal["x2y", "y2x"] = "x2y",
-    size: Size | None = None,
-    format: str | None = None,
-    overwrite: bool = False,
-    batch_size: int = 8,
-    html: bool = False,
+    *,
     bars: bool = False,
-    skip_existing: bool = False,
-    strip_metadata: bool = False,
-    stacks: Literal["first", "all"] | None = None,
-    slice_axis: Literal[0, 1, 2] | None = None,
-    nodata: float | None = None,
-    masks: Path | None = None,
+    **options: Any,
 ) -> Report:
     """Translate image files and films.
 
@@ -57,20 +46,8 @@ def translate(  # noqa: PLR0913  the public API
         source: File, or folder (its images and films, also in subfolders), or pattern of `glob` (`**` for any folders).
         target: Folder; or a file if `source` is one. Names and subfolders are the same as in `source`.
         direction: "x2y" or "y2x".
-        size: (width, height) in pixels to resize images to first; by default each keeps its size.
-        format: One of `formats.FORMATS`, or an ending such as "jpg"; by default the format of each original's name.
-        overwrite: Whether existing files are replaced.
-        batch_size: Number of images of one size to translate together, if they are small enough.
-        html: Whether to write a page of the results, which also shows each image translated back if the run can.
         bars: Whether to show a progress bar.
-        skip_existing: Whether to leave existing files and translate the others, as after a stop.
-        strip_metadata: Whether to write files without EXIF, XMP, resolution and place; docs/translate.md lists them.
-        stacks: "all" to translate all images of a file into a file of as many, "first" to translate the first one; by
-            default as the run was trained. Of NIfTI files, always all are.
-        slice_axis: Axis along which the slices of volumes lie; by default as the run was trained.
-        nodata: Value of pixels without data in TIFF files that name none; by default --nodata of the run.
-        masks: Folder with a mask for each image, which has its name except for the extension. Where the mask is black
-            or transparent, the translation equals the original.
+        options: Other attributes of `Request` by name, such as `size=(512, 384)` or `overwrite=True`.
 
     Returns:
         The report. It names each file that cannot be read or written; the other files are translated.
@@ -82,72 +59,73 @@ def translate(  # noqa: PLR0913  the public API
     from cyclegan.inference.model import Model, load_on_devices
 
     models = run if isinstance(run, list) else [run] if isinstance(run, Model) else load_on_devices(run)
-    request = Request(
-        *(direction, size, format, overwrite, batch_size, html, skip_existing),
-        *(strip_metadata, stacks, slice_axis, nodata, masks),
-    )
-    plan = make_plan(models[0].config, [os.fspath(source)], os.fspath(target), request)
-    return translate_plan(models, plan, bars)
+    request = Request(direction=direction, **options)
+    return translate_plan(models, make_plan(models[0].config, [os.fspath(source)], os.fspath(target), request), bars)
 
 
 class Plan(NamedTuple):
-    """Files to translate, checked before TensorFlow is loaded.
+    """Files to translate, checked before TensorFlow is loaded."""
 
-    Attributes:
-        request: How files are translated, without None for what the run has.
-        tasks: The files.
-        folder: Folder that everything is written below.
-        skipped: Number of files that are left because their translations exist.
-        failed: Descriptions of files that cannot be translated.
-    """
-
-    request: Request
+    request: Request  # without None for what the run has
     tasks: list[FileTask]
-    folder: pathlib.Path
-    skipped: int
-    failed: list[str]
+    folder: pathlib.Path  # that everything is written below
+    report: Report  # of the files that are skipped or cannot be translated
 
 
 def make_plan(config: Config, sources: Sequence[str], target: str, request: Request) -> Plan:
     """Plan a translation with a run of a configuration; raise the errors of `translate`."""
     for path in (*sources, target):
         check_path(path)
-    _check(config, request)
+    conversions.check_direction(config, request.direction)
+    if request.batch_size < 1:
+        raise UserError(f"batch_size {request.batch_size}: expected at least 1 image")
+    if request.skip_existing and (request.overwrite or request.html):
+        other = "--overwrite" if request.overwrite else "--html, whose page would lack the skipped images"
+        raise UserError(f"--skip_existing with {other}: expected one of them")
+    if request.size is not None:
+        conversions.check_size(request.size)
     tasks, folder = plan_tasks(sources, target, request.format and _known_format(request.format))
-    count = len(tasks)
+    pages = [folder / "index.html", folder / PAGE_FOLDER] if request.html else []
+    written = [*(task.target for task in tasks), *pages]
+    existing = [] if request.overwrite else [path for path in written if os.path.lexists(path)]
     if request.skip_existing:
-        tasks = [task for task in tasks if not os.path.lexists(task.target)]
-    elif not request.overwrite:
-        pages = [folder / "index.html", folder / PAGE_FOLDER] if request.html else []
-        refuse_existing([*(task.target for task in tasks), *pages])
-    skipped = count - len(tasks)
+        tasks = [task for task in tasks if task.target not in existing]
+    elif existing:
+        raise UserError(
+            f"{len(existing)} of {len(written)} files to write exist, for example {printable(existing[0])}:"
+            " expected none; use --overwrite to replace them, --skip_existing to leave them, or another folder"
+        )
     check_folder(folder)
-    data, (source, made) = config.data, DIRECTIONS[request.direction]
-    channels = {"X": data.channels_x, "Y": data.channels_y}
-    domains = [(channels[domain], data.value_range(domain)) for domain in (source, made)]
-    tasks, failed = refuse_formats(tasks, domains[0], domains[1], request.strip_metadata)
+    tasks, failed = refuse_formats(tasks, config, request)
     if request.masks is not None:
-        if channels[source] != channels[made]:
+        if not config.data.same_channels:
             raise UserError("--masks: expected a run whose domains have the same number of channels")
         tasks, without = add_masks(tasks, os.fspath(request.masks))
         failed += without
+    data = config.data
     stacks, axis = request.stacks or data.stacks, request.slice_axis
     if axis is not None and stacks != "all" and not all(formats.FORMATS[task.format].is_volume for task in tasks):
         raise UserError(f"--slice_axis {axis}: expected --stacks all, too, for files other than NIfTI")
     axis = data.slice_axis if axis is None else axis
     nodata = data.nodata if request.nodata is None else request.nodata
     request = dataclasses.replace(request, stacks=stacks, slice_axis=axis, nodata=nodata)
-    return Plan(request, tasks, folder, skipped, failed)
+    return Plan(request, tasks, folder, Report(skipped=len(existing), failed=failed))
 
 
 def translate_plan(models: Sequence[Model], plan: Plan, bars: bool = False) -> Report:
     """Translate the files of a plan with a model for each device; see `translate`."""
-    began, page = time.perf_counter(), plan.folder if plan.request.html else None
-    report = Report(skipped=plan.skipped, failed=plan.failed)
-    FileTranslator(models, plan.request, page).run(plan.tasks, report, bars)
+    began, (request, tasks, folder, report), model = time.perf_counter(), plan, models[0]
+    FileTranslator(models, request, folder if request.html else None).run(tasks, report, bars)
     report.seconds = time.perf_counter() - began
-    if page:
-        _write_page(report, page, " to ".join(DIRECTIONS[plan.request.direction]), models[0])
+    if request.html:
+        notes = [f"{model.checkpoint}, after {model.train_state.epoch} epochs"]
+        if len(model.generators) < len(DIRECTIONS):
+            notes.append("No cycle: the run has no generator for the other direction.")
+        title = " to ".join(DIRECTIONS[request.direction])
+        try:
+            report.page = html_report.write(folder, title, report.items, notes)
+        except OSError as error:
+            report.failed.append(printable(f"{folder / 'index.html'} ({error})"))
     return report
 
 
@@ -157,31 +135,6 @@ def _known_format(name: str) -> str:
     if not found:
         raise UserError(f"--format {name}: expected an ending such as jpg, or one of {', '.join(formats.FORMATS)}")
     return found
-
-
-def _check(config: Config, request: Request) -> None:
-    """Raise `UserError` if the parts of a request cannot work together, or with a run."""
-    direction, batch_size = request.direction, request.batch_size
-    if direction not in DIRECTIONS or batch_size < 1:
-        raise UserError(
-            f"direction {direction!r}, batch_size {batch_size!r}: expected x2y or y2x, and at least 1 image"
-        )
-    conversions.check_direction(config, direction)
-    if request.skip_existing and (request.overwrite or request.html):
-        other = "--overwrite" if request.overwrite else "--html, whose page would lack the skipped images"
-        raise UserError(f"--skip_existing with {other}: expected one of them")
-    if request.size is not None:
-        conversions.check_size(request.size)
-
-
-def _write_page(report: Report, folder: pathlib.Path, title: str, model: Model) -> None:
-    notes = [f"{model.checkpoint}, after {model.train_state.epoch} epochs"]
-    if len(model.generators) < len(DIRECTIONS):
-        notes.append("No cycle: the run has no generator for the other direction.")
-    try:
-        report.page = html_report.write(folder, title, report.items, notes)
-    except OSError as error:
-        report.failed.append(printable(f"{folder / 'index.html'} ({error})"))
 
 
 def plan_tasks(sources: Sequence[str], target: str, format: str | None) -> tuple[list[FileTask], pathlib.Path]:
@@ -307,30 +260,20 @@ def add_masks(tasks: Sequence[FileTask], folder: str) -> tuple[list[FileTask], l
     return kept, [f"{source} (it has no mask in {printable(folder)})" for source in without]
 
 
-def refuse_existing(targets: Sequence[pathlib.Path]) -> None:
-    """Raise `UserError` if a file to write exists."""
-    if existing := [target for target in targets if os.path.lexists(target)]:
-        raise UserError(
-            f"{len(existing)} of {len(targets)} files to write exist, for example {printable(existing[0])}:"
-            " expected none; use --overwrite to replace them, --skip_existing to leave them, or another folder"
-        )
-
-
-def refuse_formats(
-    tasks: Iterable[FileTask], source: Domain, made: Domain, strip_metadata: bool
-) -> tuple[list[FileTask], list[str]]:
+def refuse_formats(tasks: Sequence[FileTask], config: Config, request: Request) -> tuple[list[FileTask], list[str]]:
     """Return the tasks whose output format can store the translations, and the other files with the reasons.
 
     Raises:
         UserError: No task is left, but there were some.
     """
-    kept, refused = [], []
+    source, made = DIRECTIONS[request.direction]
+    domain, kept, refused = (config.data.channels(made), config.data.value_range(made)), [], []
     for task in tasks:
-        if not (reason := formats.refusal(task.source, task.format, *made, strip_metadata)):
+        if not (reason := formats.refusal(task.source, task.format, *domain, request.strip_metadata)):
             kept.append(task)
             continue
         try:  # another output would not help if the original cannot be read
-            with reader.open_rows(task.source, source[0], bool(source[1])):
+            with reader.open_rows(task.source, config.data.channels(source), bool(config.data.value_range(source))):
                 pass
         except Exception as error:  # of any decoder
             reason = first_line(error)

@@ -1,6 +1,7 @@
 """Networks of pytorch-CycleGAN-and-pix2pix and of CUT: read from their files, recognized, checked, copied into ours.
 
-A state dict names each tensor by the position of its module among the others, so the names determine the architecture.
+A state dict has the tensors in the order of the modules, and names each one by the position of its module among the
+others. So order and names determine the architecture.
 """
 
 from __future__ import annotations
@@ -147,86 +148,65 @@ def find_generator(state: StateDict) -> Layout:
     Raises:
         UserError: The state dict belongs to no such generator.
     """
-    unet = "model.model.0.weight" in state
-    settings, convolutions, normalized = _find_unet(state) if unet else _find_resnet(state)
-    normalizations = [_following(name, 1) for name in normalized]
-    first, last = (_kernel_of(state, name, GENERATOR).shape for name in (convolutions[0], convolutions[-1]))
-    settings.update(variant="paper", filters=first[0], upsample="transpose")
-    settings.update(_normalization_settings(state, normalizations[0]))
-    channels_out = last[1 if unet else 0]  # the last convolution of a U-Net is transposed
-    return Layout(GENERATOR, settings, convolutions, normalizations, first[1], channels_out)
-
-
-def _find_resnet(state: StateDict) -> tuple[dict[str, Any], list[str], list[str]]:
-    """Return (settings, convolutions, those before a normalization)."""
-    if "model.1.weight" not in state:
+    settings: dict[str, Any]
+    convolutions = _find_convolutions(state)
+    if "model.model.0" in convolutions:
+        halvings = max(name.count(".model") for name in state)
+        if halvings not in UNETS:
+            raise UserError(f"it is a U-Net that halves images {halvings} times; expected 8 (unet_256) or 7 (unet_128)")
+        settings, outputs_axis = {"generator": UNETS[halvings]}, 1  # the last convolution is transposed
+        normalized = [*convolutions[1 : halvings - 1], *convolutions[halvings:-1]]
+    elif "model.1" in convolutions:
+        in_blocks = [name for name in convolutions if ".conv_block." in name]
+        # Dropout has no tensors, but moves the second convolution of a block by one position.
+        dropout = REFERENCE_DROPOUT if any(".conv_block.6" in name for name in in_blocks) else 0.0
+        settings = {"generator": f"resnet_{len(in_blocks) // 2}blocks", "dropout": dropout, "antialias": _blurs(state)}
+        normalized, outputs_axis = convolutions[:-1], 0
+    else:
         raise _unknown(state, GENERATOR)
-    blocks = len({found[1] for found in (re.match(r"model\.(\d{1,3})\.conv_block\.", name) for name in state) if found})
-    blurs = f"model.7{BLUR}" in state  # behind the activation of a halving, and before the convolution of a doubling
-    first = 12 if blurs else 10  # block
-    # Dropout has no tensors, but moves the second convolution of a block by one position.
-    dropout = state.get(f"model.{first}.conv_block.6.weight", np.zeros(0)).ndim == 4
-    end = first + blocks
-    inner = [(block, position) for block in range(first, end) for position in (1, 6 if dropout else 5)]
-    down, up = ((4, 8), (end + 1, end + 5)) if blurs else ((4, 7), (end, end + 3))
-    normalized = [
-        *(f"model.{position}" for position in (1, *down)),
-        *(f"model.{block}.conv_block.{position}" for block, position in inner),
-        *(f"model.{position}" for position in up),
-    ]
-    settings = {
-        "generator": f"resnet_{blocks}blocks",
-        "dropout": REFERENCE_DROPOUT if dropout else 0.0,
-        "antialias": blurs,
-    }
-    return settings, [*normalized, f"model.{up[1] + 4}"], normalized
-
-
-def _find_unet(state: StateDict) -> tuple[dict[str, Any], list[str], list[str]]:
-    """Return (settings, convolutions, those before a normalization)."""
-    halvings = max(name.count(".model") for name in state)
-    if halvings not in UNETS:
-        raise UserError(f"it is a U-Net that halves images {halvings} times; expected 8 (unet_256) or 7 (unet_128)")
-    levels = ["model.model.1.model"]
-    while len(levels) < halvings - 1:
-        levels.append(f"{levels[-1]}.3.model")
-    *between, innermost = levels
-    down = ["model.model.0", *(f"{level}.1" for level in levels)]
-    up = [f"{innermost}.3", *(f"{level}.5" for level in reversed(between))]
-    return {"generator": UNETS[halvings]}, [*down, *up, "model.model.3"], [*down[1:-1], *up]
+    settings["upsample"] = "transpose"
+    return _layout(state, GENERATOR, settings, convolutions, normalized, outputs_axis)
 
 
 def find_discriminator(state: StateDict) -> Layout:
     """Return the layout of the discriminator in a state dict; raise `UserError` as `find_generator`."""
+    convolutions = _find_convolutions(state)
     settings: dict[str, Any]
-    if "net.0.weight" in state:
-        settings, convolutions = {"discriminator": "pixel"}, ["net.0", "net.2", "net.5"]
-    elif "model.0.weight" in state:
-        layers = sum(value.ndim == 4 for name, value in state.items() if re.fullmatch(r"model\.\d+\.weight", name)) - 2
-        blurs = f"model.2{BLUR}" in state
-        settings = {"discriminator": "patch", "discriminator_layers": layers, "antialias": blurs}
-        modules = 4 if blurs else 3  # of a layer
-        inner = [modules * layer - 1 for layer in range(1, layers + 1)]
-        convolutions = [f"model.{position}" for position in (0, *inner, modules * layers + 2)]
+    if "net.0" in convolutions:
+        settings = {"discriminator": "pixel"}
+    elif "model.0" in convolutions:
+        layers = len(convolutions) - 2
+        settings = {"discriminator": "patch", "discriminator_layers": layers, "antialias": _blurs(state)}
     else:
         raise _unknown(state, DISCRIMINATOR)
-    if len(convolutions) < 3:
-        raise UserError(f"it has {len(convolutions)} convolutions, expected at least 3; {DISCRIMINATOR}")
-    normalizations = [_following(name, 1) for name in convolutions[1:-1]]
-    first, last = (_kernel_of(state, name, DISCRIMINATOR).shape for name in (convolutions[0], convolutions[-1]))
-    settings.update(variant="paper", filters=first[0], discriminator_norm="same")
-    settings.update(_normalization_settings(state, normalizations[0]))
-    return Layout(DISCRIMINATOR, settings, convolutions, normalizations, first[1], last[0])
+    settings["discriminator_norm"] = "same"
+    return _layout(state, DISCRIMINATOR, settings, convolutions, convolutions[1:-1])
 
 
-def _kernel_of(state: StateDict, name: str, expected: str) -> np.ndarray:
-    """Return the kernel of the convolution `name`, [out, in, H, W]; [in, out, H, W] of a transposed convolution."""
-    kernel = state.get(f"{name}.weight")
-    if kernel is None:
-        raise UserError(f"its '{name}.weight' is missing; {expected}")
-    if kernel.ndim != 4:
-        raise UserError(f"its '{name}.weight' has shape {kernel.shape}, expected four dimensions; {expected}")
-    return kernel
+def _find_convolutions(state: StateDict) -> list[str]:
+    """Return the names of the convolutions, which a state dict has in the order of computation."""
+    return [name[: -len(".weight")] for name, value in state.items() if name.endswith(".weight") and value.ndim == 4]
+
+
+def _blurs(state: StateDict) -> bool:
+    return any(name.endswith(BLUR) for name in state)
+
+
+def _layout(
+    state: StateDict,
+    expected: str,
+    settings: dict[str, Any],
+    convolutions: list[str],
+    normalized: list[str],
+    outputs_axis: int = 0,
+) -> Layout:
+    """Return a layout with the settings of the normalizations, which are behind the convolutions `normalized`."""
+    if not normalized:
+        raise UserError(f"it has {len(convolutions)} convolutions, expected at least 3; {expected}")
+    normalizations = [_following(name, 1) for name in normalized]
+    first, last = (state[f"{name}.weight"].shape for name in (convolutions[0], convolutions[-1]))
+    settings.update(variant="paper", filters=first[0], **_normalization_settings(state, normalizations[0]))
+    return Layout(expected, settings, convolutions, normalizations, first[1], last[outputs_axis])
 
 
 def _unknown(state: StateDict, expected: str) -> UserError:
@@ -317,10 +297,11 @@ def _copy_weights(network: tf.keras.Model, state: StateDict, layout: Layout) -> 
     """
     rest = dict(state)
     convolutions = [layer for layer in network.layers if hasattr(layer, "kernel")]
+    found, needed = len(layout.convolutions), len(convolutions)
+    if found != needed:
+        raise UserError(f"it has {found} convolutions, expected {needed} of {layout}; {layout.expected}")
     for name, layer in zip(layout.convolutions, convolutions):
-        kernel = _kernel_of(state, name, layout.expected)
-        del rest[f"{name}.weight"]
-        _assign(layer.kernel, kernel.transpose(2, 3, 1, 0), f"{name}.weight")
+        _assign(layer.kernel, rest.pop(f"{name}.weight").transpose(2, 3, 1, 0), f"{name}.weight")
         if layer.use_bias:  # a missing bias is 0: without a normalization, the reference has none
             _assign(layer.bias, rest.pop(f"{name}.bias", np.zeros(layer.bias.shape)), f"{name}.bias")
     normalizations = [layer for layer in network.layers if getattr(layer, "gamma", None) is not None]

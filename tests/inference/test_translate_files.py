@@ -1,5 +1,6 @@
 """Translation of files, folders and patterns."""
 
+import copy
 import os
 import re
 import threading
@@ -273,7 +274,7 @@ def test_impossible_requests_are_refused(model, tmp_path):
     for source, target, options, text in (
         ("nothing", "out", {}, "no such file or folder; expected an image, a folder of images, or a pattern"),
         ("empty", "out", {}, r"no images; expected at least one of \.png"),
-        ("in", "out", {"batch_size": 0}, "expected x2y or y2x, and at least 1 image"),
+        ("in", "out", {"batch_size": 0}, "batch_size 0: expected at least 1 image"),
         ("in", "out", {"size": 64}, r"size 64: expected \(width, height\) in pixels"),
         ("in", "out", {"format": "jpgg"}, "--format jpgg: expected an ending such as jpg, or one of png, jpeg"),
         ("in/a.png", "a.jpgg", {}, r"a\.jpgg: expected a folder, or a file that ends in one of \.png \.jpg"),
@@ -291,7 +292,7 @@ def test_impossible_requests_are_refused(model, tmp_path):
 
 def test_pixels_in_progress_are_bounded(model, tmp_path, monkeypatch):
     write_same_size(tmp_path / "in", 12)
-    active, most, original, write = set(), [], reader.decode_values, formats.write
+    active, most, original, write = set(), [], reader.decode_with_header, formats.write
 
     def decode(source, *given):
         active.add(os.path.basename(source))
@@ -299,7 +300,7 @@ def test_pixels_in_progress_are_bounded(model, tmp_path, monkeypatch):
         time.sleep(0.02)
         return original(source, *given)
 
-    monkeypatch.setattr(reader, "decode_values", decode)
+    monkeypatch.setattr(reader, "decode_with_header", decode)
     monkeypatch.setattr(formats, "write", lambda path, *given: (write(path, *given), active.remove(path.name)))
     monkeypatch.setattr(file_translator, "available_cores", lambda: 8)
     monkeypatch.setattr(file_translator, "MAX_PIXELS", 3 * 16 * 20)
@@ -333,7 +334,7 @@ def test_an_output_that_is_not_finite(run_folder, originals, tmp_path):
 
 
 def test_one_file_fails_alone_with_its_name(model, originals, tmp_path, monkeypatch):
-    whole, decode = (tmp_path / "in" / "b.jpg").read_bytes(), reader.decode_values
+    whole, decode = (tmp_path / "in" / "b.jpg").read_bytes(), reader.decode_with_header
     (tmp_path / "in" / "half.jpg").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "in" / "text\n.png").write_text("no image")
     (tmp_path / "out").mkdir()
@@ -344,7 +345,7 @@ def test_one_file_fails_alone_with_its_name(model, originals, tmp_path, monkeypa
             raise OSError("gone since its header was read")
         return decode(source, *given)
 
-    monkeypatch.setattr(reader, "decode_values", sometimes)
+    monkeypatch.setattr(reader, "decode_with_header", sometimes)
     report = translate([model], tmp_path / "in", tmp_path / "out")
     failed = dict(re.fullmatch(r".*/in/(.*?) \((.*)\)", text).groups() for text in report.failed)
     assert list(failed) == ["g.JPEG", "half.jpg", "sub/c.webp", "sub/deeper/d.bmp", r"text\n.png"]
@@ -412,6 +413,24 @@ def test_images_that_take_too_much_memory_are_refused(model, tmp_path, monkeypat
             report = translate(model, tmp_path / "in", tmp_path / "out")
         assert report.done == 0 and len(report.failed) == 2
         assert text in report.failed[0] and hint in report.failed[0]
+
+
+@pytest.mark.parametrize(
+    "settings, size, expected",
+    [
+        ({}, None, 1),  # 100 x 81 pixels are more than 2.5 times 32 x 32, 100 x 40 and 80 x 80 are not
+        ({}, (16, 16), 0),
+        ({"preprocess": "scale_width"}, None, 2),
+        ({"preprocess": "crop"}, None, 0),  # the training has seen parts of images of any size
+    ],
+    ids=str,
+)
+def test_images_much_larger_than_those_of_the_training_are_counted(model, tmp_path, settings, size, expected):
+    for number, (height, width) in enumerate([(81, 100), (40, 100), (80, 80)]):
+        formats.write(tmp_path / "in" / f"{number}.png", DecodedImage(images(height, width, 3)))
+    other = copy.copy(model)
+    other.config = model.config.replace(**settings)
+    assert translate(other, tmp_path / "in", tmp_path / "out", size=size).far_larger == expected
 
 
 def test_errors_name_no_temporary_file(model, originals, tmp_path, monkeypatch):

@@ -195,6 +195,27 @@ def test_outside_of_the_masks_values_stay_those_of_the_file(tmp_path, name):
     assert np.abs(found[4:12]).max() <= 100 + tolerance < np.abs(values[4:12]).max()
 
 
+@pytest.mark.parametrize(
+    "ranges, scale",
+    [(("0:255", "0:200"), 1), (("0:4095", "-100:4095"), 1), ((None, "0:255"), 1), (("0:255", None), 257)],
+    ids=str,
+)
+def test_outside_of_the_masks_half_transparent_pixels_are_those_of_the_file(tmp_path, ranges, scale):
+    """Value ranges that differ do not blend colors with white; with one range only, 255 becomes the highest level."""
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 20, 4)).astype(np.uint8)
+    mask = np.zeros((16, 20, 1), np.uint8)
+    mask[4:12] = 1
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    formats.write(tmp_path / "masks" / "a.png", DecodedImage(mask))
+    model = SameImage(3, value_range_x=ranges[0], value_range_y=ranges[1])
+    report = translate(model, tmp_path / "a.png", tmp_path / "b.tif", masks=tmp_path / "masks")
+    assert not report.failed
+    found = tifffile.imread(tmp_path / "b.tif")
+    outside = mask[..., 0] == 0
+    np.testing.assert_array_equal(found[outside][:, :3], pixels[outside][:, :3] * np.int64(scale))
+    assert (found[~outside][:, :3] != pixels[~outside][:, :3] * np.int64(scale)).any()
+
+
 def test_formats_that_cannot_hold_the_values_are_refused(folder):
     for text, format in (("0:4095", "jpeg"), ("-5:4095", "png"), ("0:1", "png")):
         with pytest.raises(UserError, match=f"don't fit into {format}; expected --format tiff"):
