@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 
@@ -10,6 +11,7 @@ INTERNALS = re.compile(r"^({{.*?}} ?)+| ?\[Op:.*$")
 # Beginnings of lines about places in the code.
 PLACES = (" ", "\t", "Detected at node", "Node:", "<stack traces unavailable>")
 BUCKET = re.compile(r"(gs|s3[an]?|hdfs|viewfs|abfss?|wasbs?|az|oss|dbfs):/")
+LONGEST_NAME = 255  # bytes of a file or a folder
 LONGEST_PATH = 4000  # bytes; Linux takes 4095
 DEEPEST_PATH = 400  # nested folders; Python's own limit is 1000 nested calls
 
@@ -60,11 +62,33 @@ def check_path(text: str) -> None:
         problem = "a bucket; expected a path on this machine: mount the bucket, or copy the folder with its own tool"
     elif len(os.fsencode(text)) > LONGEST_PATH or text.count("/") > DEEPEST_PATH or "\0" in text:
         problem = f"no path; expected at most {LONGEST_PATH} bytes, {DEEPEST_PATH} nested folders and no null byte"
+    elif (longest := max(map(len, os.fsencode(text).split(b"/")))) > LONGEST_NAME:
+        problem = f"File name too long: {longest} bytes; expected at most {LONGEST_NAME}"
     elif text.startswith("~") and os.path.expanduser(text) == text:
         problem = "there is no such user; expected ~/, ~USER/, or ./~ for a name that begins so"
     else:
         return
     raise UserError(f"{printable(text[:80])}{'...' * (len(text) > 80)}: {problem}")
+
+
+# What is expected by the number of an `OSError`. An error of this kind is no defect, even if it names no file.
+EXPECTED = {
+    errno.ENAMETOOLONG: "a shorter name",
+    errno.ENOSPC: "free space on the disk",
+    errno.EDQUOT: "free space within the disk quota",
+    errno.EFBIG: "a limit of the file size that is larger, see ulimit -f",
+    errno.EMFILE: "a limit of the open files that is larger, see ulimit -n",
+    errno.EIO: "a disk that works",
+}
+
+
+def explain_file_error(error: BaseException) -> str | None:
+    """Return one line about an `OSError` that a path or the disk causes; `None` for others, which are defects."""
+    if not isinstance(error, OSError) or not (error.filename or error.errno in EXPECTED):
+        return None
+    name = "" if error.filename is None else f"{printable(error.filename)}: "
+    expected = EXPECTED.get(error.errno or 0, "files and folders that exist and can be used")
+    return f"{name}{printable(error.strerror or error)}; expected {expected}"
 
 
 def counted(number: int, noun: str) -> str:
