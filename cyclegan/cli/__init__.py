@@ -1,4 +1,4 @@
-"""The commands, each with `main` and `program`; and what they say about paths that are not what they expect."""
+"""The commands, each with `main` and `program`, and what they share."""
 
 from __future__ import annotations
 
@@ -39,3 +39,9 @@ def check_run(run: str | os.PathLike[str], others: Sequence[str | os.PathLike[st
     if swapped := [other for other in others if describe_path(other) == "a run"]:
         raise UserError(f"{what}, {printable(swapped[0])} a run: swap them")
     raise UserError(f"{what}; expected the folder of a run, see --output_dir of training")
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, the first column aligned to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
