@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
     all_checkpoints = arguments.pop("all_checkpoints")
     path = file and whole_file.check_file(file)
     check_run(run)
-    with terminal.phase("Starting TensorFlow"), terminal.start():
+    with terminal.phase("Starting TensorFlow", if_slow=True), terminal.start():
         from cyclegan.evaluation.score_run import ScoreOptions, score_checkpoints, score_run
 
     options = ScoreOptions(**arguments)

@@ -97,9 +97,9 @@ def test_impossible_requests_are_refused_first(run, tmp_path, capsys):
 
 def test_the_ending_of_the_name_and_the_format_agree(run, tmp_path):
     for name, form, text in (
-        ("b.keras", "onnx", "b.keras: --format onnx expects a name that ends in .onnx; keras files end in .keras"),
-        ("b.onnx", "savedmodel", "b.onnx: --format savedmodel expects a name without an ending; onnx files end in .on"),
-        ("b.tflite", "keras", "b.tflite: --format keras expects a name that ends in .keras; tflite files end"),
+        ("b.keras", "onnx", "b.keras: --format onnx expects a name that ends in .onnx"),
+        ("b.onnx", "savedmodel", "b.onnx: --format savedmodel expects a name without an ending"),
+        ("b.tflite", "keras", "b.tflite: --format keras expects a name that ends in .keras"),
     ):
         with pytest.raises(UserError, match=text):
             export.main([str(run), str(tmp_path / name), "--format", form])
