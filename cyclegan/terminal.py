@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = "make the environment with scripts/setup.sh, then: . .venv/bin/activate"
 REINSTALL = "install the package again with its dependencies: python -m pip install PATH_OF_THE_CLONE"
-END_SECONDS = 5.0  # to print why the program ends, if stderr hangs
 LOG_SECONDS = 10.0  # between lines about a phase: a program that is silent for longer seems to hang
 FILE_SECONDS = 30.0  # the same in a file or a pipe, also between lines of a progress bar
 # Programs of a clone, see `command`.
@@ -127,7 +126,7 @@ def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[No
         yield
     finally:
         done.set()
-        thread.join(END_SECONDS)
+        thread.join()
 
 
 class _BarLines:
@@ -284,10 +283,8 @@ def _report(text: str, before: str = "") -> None:
 
 
 def end(text: str, code: int) -> NoReturn:
-    """Report why the program ends and end it at once, from any thread, also if the main thread or stderr hangs."""
-    printing = threading.Thread(target=_report, args=(text,), daemon=True)
-    printing.start()
-    printing.join(END_SECONDS)
+    """Report why the program ends and end it at once, from any thread, also if the main thread hangs."""
+    _report(text)
     os._exit(code)
 
 

@@ -146,23 +146,6 @@ def test_the_last_words_of_a_crashing_library_are_shown():
     assert process(code).stderr == "terminate called\n"
 
 
-def test_the_program_ends_although_stderr_hangs():
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(write, bytes(1 << 12))
-    os.set_blocking(write, True)
-    code = "from cyclegan import terminal; terminal.END_SECONDS = 0.1; terminal.end('stuck', 7)"
-    hanging = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=write)
-    try:
-        assert hanging.wait(20) == 7
-    finally:
-        hanging.kill()
-        os.close(read)
-        os.close(write)
-
-
 USABLE = "expected files and folders that exist and can be used"
 
 

@@ -16,18 +16,16 @@ def describe_path(path: str | os.PathLike[str]) -> str:
     """Return what a path is, such as "a run" or "a folder of images"."""
     from cyclegan.data.folder_source import is_image  # takes a moment, and is needed for mistakes only
 
-    folder = pathlib.Path(path).expanduser()
-    if not folder.exists():
+    path = pathlib.Path(path).expanduser()
+    if not path.exists():
         return "no file or folder"
-    if folder.is_file():
-        return (
-            "an exported network" if folder.suffix in EXPORTS else "an image" if is_image(os.fspath(path)) else "a file"
-        )
-    if (folder / "config.json").is_file():
+    if (path / "config.json").is_file():
         return "a run"
-    if any((folder / name).is_file() for name in MARKERS):
+    if path.suffix in EXPORTS or any((path / name).is_file() for name in MARKERS):
         return "an exported network"
-    found = any(is_image(os.fspath(each)) for pattern in ("*", "*/*") for each in folder.glob(pattern))
+    if path.is_file():
+        return "an image" if is_image(os.fspath(path)) else "a file"
+    found = any(is_image(os.fspath(each)) for pattern in ("*", "*/*") for each in path.glob(pattern))
     return "a folder of images" if found else "a folder without a run or images"
 
 

@@ -29,9 +29,9 @@ def test_table_and_json_of_one_checkpoint():
     assert list(table(one)) == [
         "runs/demo, epoch_0001: 1 epoch, step 5",
         "",
-        "X -> Y                translated  untranslated",
-        "FID                          1.5           2.5",
-        "PSNR to the truth, dB        inf",
+        "X -> Y                 translated  untranslated",
+        "FID                           1.5           2.5",
+        "PSNR to the truth, dB         inf",
         "Lower is better, except for PSNR and SSIM",
         *COMPARED,
     ]
@@ -44,9 +44,9 @@ def test_table_of_checkpoints_marks_the_best():
         "runs/demo: * marks the best of a column; lower is better",
         "",
         "                      epoch  step  x2y FID   x2y KID",
-        "epoch_0001                1     5     1.5       0.1*",
-        "epoch_0002, best-x2y      2     5    1.25*     0.25",
-        "untranslated                         2.5       0.5",
+        "epoch_0001                1     5      1.5       0.1*",
+        "epoch_0002, best-x2y      2     5     1.25*     0.25",
+        "untranslated                           2.5       0.5",
         *COMPARED,
     ]
     others = [result(1, FID=math.nan, KID=0.1, KID_std=1), results[1], result(3, FID=2.0, KID=math.nan, KID_std=1)]
