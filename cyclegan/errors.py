@@ -11,7 +11,6 @@ INTERNALS = re.compile(r"^({{.*?}} ?)+| ?\[Op:.*$")
 # Beginnings of lines about places in the code.
 PLACES = (" ", "\t", "Detected at node", "Node:", "<stack traces unavailable>")
 BUCKET = re.compile(r"(gs|s3[an]?|hdfs|viewfs|abfss?|wasbs?|az|oss|dbfs):/")
-LONGEST_NAME = 255  # bytes of a file or a folder
 LONGEST_PATH = 4000  # bytes; Linux takes 4095
 DEEPEST_PATH = 400  # nested folders; Python's own limit is 1000 nested calls
 
@@ -62,8 +61,6 @@ def check_path(text: str) -> None:
         problem = "a bucket; expected a path on this machine: mount the bucket, or copy the folder with its own tool"
     elif len(os.fsencode(text)) > LONGEST_PATH or text.count("/") > DEEPEST_PATH or "\0" in text:
         problem = f"no path; expected at most {LONGEST_PATH} bytes, {DEEPEST_PATH} nested folders and no null byte"
-    elif (longest := max(map(len, os.fsencode(text).split(b"/")))) > LONGEST_NAME:
-        problem = f"File name too long: {longest} bytes; expected at most {LONGEST_NAME}"
     elif text.startswith("~") and os.path.expanduser(text) == text:
         problem = "there is no such user; expected ~/, ~USER/, or ./~ for a name that begins so"
     else:

@@ -1,6 +1,6 @@
 import pytest
 
-from cyclegan.errors import UserError, check_path, first_line, printable
+from cyclegan.errors import first_line, printable
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,3 @@ def test_printable_text_is_one_harmless_line(text, shown):
 )
 def test_first_line_of_an_error_names_no_internals_and_is_never_empty(error, line):
     assert first_line(error) == line
-
-
-def test_a_name_that_is_too_long_is_named_as_that():
-    check_path("a" * 255 + "/b")
-    with pytest.raises(UserError, match=r"aaa\.\.\.: File name too long: 256 bytes; expected at most 255"):
-        check_path("runs/" + "a" * 256)

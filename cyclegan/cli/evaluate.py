@@ -112,6 +112,10 @@ def table(result: Mapping[str, Any]) -> Iterator[str]:
                 rows.append([TITLES[name], *cells])
         yield ""
         yield from columns(rows)
+        if "FID" in part["untranslated"]:
+            is_nearer = part["scores"]["FID"] < part["untranslated"]["FID"]
+            nearer = f"{'nearer' if is_nearer else 'not nearer'} to real images of {DIRECTIONS[direction][1]}"
+            yield f"By FID, translated images are {nearer} than untranslated ones"
     yield "Lower is better, except for PSNR and SSIM"
     yield from _protocol_lines(result["directions"])
 
@@ -135,7 +139,8 @@ def checkpoints_table(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         cells += [f"{value:.5g} " for value in [directions[direction]["untranslated"].get(name)] if value is not None]
         for row, cell in zip(rows[1:], cells):
             row.append(cell)
-    yield f"{results[0]['run']}: * marks the best of a column; lower is better"
+    marks = "* marks the best of a column; " * any("*" in cell for row in rows for cell in row)
+    yield f"{results[0]['run']}: {marks}lower is better"
     yield ""
     yield from columns(rows)
     yield from _protocol_lines(directions)
