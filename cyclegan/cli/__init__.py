@@ -36,6 +36,8 @@ def check_run(run: str | os.PathLike[str], others: Sequence[str | os.PathLike[st
     what = f"{printable(run)} is {describe_path(run)}"
     if swapped := [other for other in others if describe_path(other) == "a run"]:
         raise UserError(f"{what}, {printable(swapped[0])} a run: swap them")
+    if runs := sorted(path.parent.name for path in pathlib.Path(run).expanduser().glob("*/config.json")):
+        raise UserError(f"{what}; expected a run in it: {printable(', '.join(runs[:9]))}")
     raise UserError(f"{what}; expected the folder of a run, see --output_dir of training")
 
 

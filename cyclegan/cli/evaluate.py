@@ -15,7 +15,7 @@ from typing import Any
 
 from cyclegan import terminal, whole_file
 from cyclegan.cli import check_run, columns
-from cyclegan.config.command_line import ArgumentParser, count
+from cyclegan.config.command_line import ArgumentParser
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import counted, printable
 
@@ -68,8 +68,8 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     paired = "held-out images of the same name show the same, so the ground truth is known (stripes, scenes: always)"
     add("--paired", action="store_true", help=paired)
-    add("--max_images", type=count, metavar="N", help="use at most the first N held-out images of each domain")
-    add("--batch_size", type=count, default=4, metavar="N", help="images per batch (default: 4)")
+    add("--max_images", type=int, metavar="N", help="use at most the first N held-out images of each domain")
+    add("--batch_size", type=int, default=4, metavar="N", help="images per batch (default: 4)")
     add("--seed", type=int, default=0, help="seed of the subsets of KID (default: 0)")
     add("--json", metavar="FILE", help="also write the scores to this file, which is replaced")
     return parser.parse_args(argv)

@@ -126,9 +126,12 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path, runs):
 def test_mistakes_are_one_sentence(tmp_path, runs):
     with pytest.raises(UserError, match="none is no file or folder; expected the folder of a run"):
         compare.read([runs[0], tmp_path / "none"])
-    Image.new("L", (8, 8)).save(tmp_path / "photo.png")
-    with pytest.raises(UserError, match="is a folder of images; expected the folder of a run"):
+    with pytest.raises(UserError, match="is a folder without a run or images; expected a run in it: a, b"):
         compare.read([tmp_path])
+    (tmp_path / "photos").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "photos" / "photo.png")
+    with pytest.raises(UserError, match="is a folder of images; expected the folder of a run"):
+        compare.read([tmp_path / "photos"])
     (tmp_path / "config.json").write_text("")
     with pytest.raises(UserError, match="/config.json can't be read as the configuration of a run"):
         compare.read([tmp_path])
