@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 
@@ -68,6 +69,26 @@ def check_path(text: str, flag: str = "") -> None:
     else:
         return
     raise UserError(f"{flag} {printable(text[:80])}{'...' * (len(text) > 80)}: {problem}".lstrip())
+
+
+# What is expected by the number of an `OSError`. An error of this kind is no defect, even if it names no file.
+EXPECTED = {
+    errno.ENAMETOOLONG: "a shorter name",
+    errno.ENOSPC: "free space on the disk",
+    errno.EDQUOT: "free space within the disk quota",
+    errno.EFBIG: "a limit of the file size that is larger, see ulimit -f",
+    errno.EMFILE: "a limit of the open files that is larger, see ulimit -n",
+    errno.EIO: "a disk that works",
+}
+
+
+def explain_file_error(error: BaseException) -> str | None:
+    """Return one line about an `OSError` that a path or the disk causes; `None` for others, which are defects."""
+    if not isinstance(error, OSError) or not (error.filename or error.errno in EXPECTED):
+        return None
+    name = "" if error.filename is None else f"{printable(error.filename)}: "
+    expected = EXPECTED.get(error.errno or 0, "files and folders that exist and can be used")
+    return f"{name}{printable(error.strerror or error)}; expected {expected}"
 
 
 def counted(number: int, noun: str) -> str:

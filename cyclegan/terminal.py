@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import logging
 import os
@@ -17,26 +16,20 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from cyclegan import lazy_tensorflow
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import UserError, explain_file_error, printable
 
 if TYPE_CHECKING:
     import tqdm
 
 ENVIRONMENT = "make the environment with scripts/setup.sh, then: . .venv/bin/activate"
 REINSTALL = "install the package again with its dependencies: python -m pip install PATH_OF_THE_CLONE"
-END_SECONDS = 5.0  # to print why the program ends, if stderr hangs
 LOG_SECONDS = 10.0  # between lines about a phase: a program that is silent for longer seems to hang
 FILE_SECONDS = 30.0  # the same in a file or a pipe, also between lines of a progress bar
-ALL_WORKERS_KNOW = "cyclegan.training"  # loggers below it report the same on every worker
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-FILES = {
-    "train": "python train.py",
-    "translate": "python scripts/translate.py",
-    "inspect": "python scripts/inspect_data.py",
-}  # programs of a clone, see `command`
+# Programs of a clone, see `command`.
+FILES = {"train": "train.py", "translate": "scripts/translate.py", "inspect": "scripts/inspect_data.py"}
 
 logger = logging.getLogger(__name__)
-_is_command = False  # whether this process is a command of this package, see `run`
+is_command = False  # whether this process is a command of this package, see `run`
 
 
 def program() -> str:
@@ -56,7 +49,7 @@ def install_command(package: str) -> str:
 
 def command(name: str) -> str:
     """Return how a user starts a program: "python train.py" or "cyclegan-train"."""
-    return f"cyclegan-{name}" if is_installed() else FILES[name]
+    return f"cyclegan-{name}" if is_installed() else f"python {FILES[name]}"
 
 
 class _TerminalHandler(logging.Handler):
@@ -69,14 +62,11 @@ class _TerminalHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         from tqdm import tqdm  # not at import: most uses of this module print nothing
 
-        try:
-            is_warning = record.levelno >= logging.WARNING
-            stream = sys.stderr if is_warning else sys.stdout
-            with contextlib.suppress(OSError):  # the terminal or the reader of a pipe is gone
-                tqdm.write(self._prefix * is_warning + printable(record.getMessage()), file=stream)
-                stream.flush()
-        except Exception:
-            self.handleError(record)
+        is_warning = record.levelno >= logging.WARNING
+        stream = sys.stderr if is_warning else sys.stdout
+        with contextlib.suppress(OSError):  # the terminal or the reader of a pipe is gone
+            tqdm.write(self._prefix * is_warning + printable(record.getMessage()), file=stream)
+            stream.flush()
 
 
 def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
@@ -92,7 +82,7 @@ def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
         logger.removeHandler(handler)
     handler = _TerminalHandler(logging.WARNING if worker or not verbosity else logging.INFO, worker or 0)
     if worker:
-        handler.addFilter(lambda record: not f"{record.name}.".startswith(f"{ALL_WORKERS_KNOW}."))
+        handler.addFilter(lambda record: not record.name.startswith("cyclegan.training."))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     if not logging.root.handlers:
@@ -136,44 +126,30 @@ def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[No
         yield
     finally:
         done.set()
-        thread.join(END_SECONDS)
+        thread.join()
+
+
+class _BarLines:
+    """The stream of a progress bar outside of a terminal: a line on stderr every half minute and at the end."""
+
+    def __init__(self) -> None:
+        self._text, self._due = "", time.monotonic() + FILE_SECONDS
+
+    def write(self, text: str) -> None:
+        self._text = text.strip() or self._text
+        if text == "\n" or time.monotonic() >= self._due:  # tqdm ends a bar that stays with a new line
+            self._due = time.monotonic() + FILE_SECONDS
+            print(self._text, file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        """Do nothing."""
 
 
 def progress_bar(visible: bool = True, **settings: Any) -> tqdm.tqdm:
     """Return a progress bar of tqdm on stderr; in a file or a pipe, it is a line every half minute and at the end."""
     from tqdm import tqdm
 
-    return (tqdm if sys.stderr.isatty() else _lines_class())(disable=not visible, **settings)
-
-
-@functools.cache
-def _lines_class() -> type[tqdm.tqdm]:
-    from tqdm import tqdm
-
-    class Lines(tqdm):
-        def __init__(self, **settings: Any) -> None:
-            super().__init__(**{**settings, "delay": FILE_SECONDS, "mininterval": FILE_SECONDS})
-
-        def display(self, *_: Any, **__: Any) -> None:
-            """Do nothing, because tqdm calls this at other times, too."""
-
-        clear = display
-
-        def update(self, n: float | None = 1) -> bool | None:
-            if due := super().update(n):
-                self._print()
-            return due
-
-        def close(self) -> None:
-            if not self.disable and self.leave:
-                self._print()
-            self.delay = float("inf")  # tqdm ends without another line
-            super().close()
-
-        def _print(self) -> None:
-            print(self, file=sys.stderr, flush=True)
-
-    return Lines
+    return tqdm(disable=not visible, file=None if sys.stderr.isatty() else _BarLines(), **settings)
 
 
 @contextlib.contextmanager
@@ -186,7 +162,8 @@ def start() -> Iterator[None]:
         ImportError: TensorFlow can't be imported.
     """
     is_main, was_enabled = threading.current_thread() is threading.main_thread(), gc.isenabled()
-    previous = signal.signal(signal.SIGINT, _default_action()) if is_main and _raises_ctrl_c() else None
+    is_raising = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    previous = signal.signal(signal.SIGINT, _default_action()) if is_main and is_raising else None
     gc.disable()
     try:
         lazy_tensorflow.load()
@@ -197,10 +174,6 @@ def start() -> Iterator[None]:
             gc.enable()
         if previous:
             signal.signal(signal.SIGINT, previous)
-
-
-def _raises_ctrl_c() -> bool:
-    return signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def _default_action() -> Any:
@@ -228,11 +201,11 @@ class _LossyStream:
 
 
 def prepare_training() -> None:
-    """Let Ctrl-C end the process and ignore SIGUSR1, until `Signals` handles them; outlive the reader of the output.
+    """Let Ctrl-C end the process and ignore SIGUSR1, until training handles them; outlive the reader of the output.
 
     Ctrl-C also ends the `tee` of `train.py | tee log`, and training still has to save a checkpoint.
     """
-    if _raises_ctrl_c():
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _default_action())
     if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
         signal.signal(signal.SIGUSR1, lambda *_: None)
@@ -252,8 +225,8 @@ def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
         The exit code: 0 for success, 1 for failed training or a defect of the program (with its traceback), 2 for a
         mistake of the user, 130 after Ctrl-C, 141 if the reader of the output has left.
     """
-    global _is_command
-    _is_command = True
+    global is_command
+    is_command = True
     configure_logging()
     before = tempfile.tempdir
     code: object = 1
@@ -262,10 +235,8 @@ def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
         with tempfile.TemporaryDirectory(prefix="cyclegan-") as tempfile.tempdir:
             code = main()
         sys.stdout.flush()
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            print(printable(end.code), file=sys.stderr)
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except SystemExit as end:  # of argparse
+        code = end.code
     except UserError as error:
         _report(printable(error))
         code = error.exit_code
@@ -279,13 +250,12 @@ def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
         # Otherwise, Python would report it once more at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + signal.SIGPIPE
-    except OSError as error:
-        _report(
-            f"{printable(error)}; expected files and folders that exist and can be used, and free space on the disk"
-        )
-        code = 2
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        if text := explain_file_error(error):
+            _report(text)
+            code = 2
+        else:
+            traceback.print_exc()
     finally:
         tempfile.tempdir = before
     return code if isinstance(code, int) else 0
@@ -313,10 +283,8 @@ def _report(text: str, before: str = "") -> None:
 
 
 def end(text: str, code: int) -> NoReturn:
-    """Report why the program ends and end it at once, from any thread, also if the main thread or stderr hangs."""
-    printing = threading.Thread(target=_report, args=(text,), daemon=True)
-    printing.start()
-    printing.join(END_SECONDS)
+    """Report why the program ends and end it at once, from any thread, also if the main thread hangs."""
+    _report(text)
     os._exit(code)
 
 
@@ -325,68 +293,3 @@ def leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-class Signals:
-    """Context manager that turns signals into requests, which training checks after each call.
-
-    SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) ask to stop, SIGUSR1 asks to save a checkpoint and continue.
-    Ctrl-C after that ends a command of this package at once, even in the middle of a step: a thread reads the signals,
-    because Python's own handlers run only between two calls of TensorFlow. In other programs, such as notebooks, it
-    raises `KeyboardInterrupt` after the step. Signals that the parent process ignores stay ignored, as under `nohup`.
-
-    Attributes:
-        stop_signal: Number of the signal that asked to stop; 0 if none did.
-        save_requested: Whether a checkpoint was asked for. The policy that saves it resets this.
-    """
-
-    def __init__(self) -> None:
-        self.stop_signal = 0
-        self.save_requested = False
-        self._stops = 0
-        self._handlers: dict[signal.Signals, Any] = {}
-        self._thread: threading.Thread | None = None
-        self._write_end = self._previous_wakeup = -1
-
-    def __enter__(self) -> Signals:
-        if threading.current_thread() is not threading.main_thread():
-            return self  # only the main thread may handle signals
-        read_end, self._write_end = os.pipe()
-        os.set_blocking(self._write_end, False)
-        self._previous_wakeup = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
-        for signum in (*STOP_SIGNALS, signal.SIGUSR1):
-            if signal.getsignal(signum) != signal.SIG_IGN:
-                self._handlers[signum] = signal.signal(signum, self._handle)
-        self._thread = threading.Thread(target=self._listen, args=(read_end,), daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._thread is None:
-            return
-        for signum, handler in self._handlers.items():
-            signal.signal(signum, handler)
-        signal.set_wakeup_fd(self._previous_wakeup)
-        os.close(self._write_end)  # ends the thread
-        self._thread.join()
-
-    def _handle(self, signum: int, _: object) -> None:
-        self._stops += signum in STOP_SIGNALS
-        if self._stops > 1 and signum == signal.SIGINT:
-            raise KeyboardInterrupt
-
-    def _listen(self, read_end: int) -> None:
-        with open(read_end, "rb", buffering=0) as pipe:
-            while received := pipe.read(1):
-                self._receive(received[0])
-
-    def _receive(self, signum: int) -> None:
-        if signum == signal.SIGUSR1:
-            self.save_requested = True
-        elif self.stop_signal and signum == signal.SIGINT:
-            if _is_command:
-                os._exit(128 + signum)
-        elif signum in STOP_SIGNALS and not self.stop_signal:
-            self.stop_signal = signum
-            key = "Ctrl-C again" if signum == signal.SIGINT else "Ctrl-C"
-            logger.warning(f"Stopping after this step, with a checkpoint; {key} leaves at once, without one")

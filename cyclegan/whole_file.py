@@ -49,8 +49,8 @@ def refuse_special(path: str | os.PathLike[str]) -> None:
 
 
 def name_final(error: OSError, partial: pathlib.Path, path: str | os.PathLike[str]) -> None:
-    """Let an error name a file instead of the temporary file `partial` for it."""
-    if str(error.filename) == str(partial):
+    """Let an error name a file, unless it names another one than the temporary file `partial` for it."""
+    if error.errno and (error.filename is None or str(error.filename) == str(partial)):
         error.filename, error.filename2 = os.fspath(path), None
 
 
@@ -63,6 +63,19 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
         raise UserError(f"{printable(path)}: {error.strerror}; expected a folder that can be written to") from error
+
+
+def check_file(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Return the path of a file to write, in a new folder if there is none, with its ~ expanded.
+
+    Raises:
+        UserError: The file can't be written.
+    """
+    path = pathlib.Path(path).expanduser()
+    if path.exists() and not path.is_file():
+        raise UserError(f"{printable(path)}: not a regular file; expected a file to write or replace")
+    check_folder(path.parent)
+    return path
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:

@@ -1,4 +1,4 @@
-"""The commands, each with `main` and `program`; and what they say about paths that are not what they expect."""
+"""The commands, each with `main` and `program`, and what they share."""
 
 from __future__ import annotations
 
@@ -17,18 +17,16 @@ def describe_path(path: str | os.PathLike[str]) -> str:
     # Takes a moment, and is needed for mistakes only.
     from cyclegan.data.folder_source import describe_missing, is_image
 
-    folder = pathlib.Path(path).expanduser()
-    if not folder.exists():
-        return describe_missing(folder, "file or folder").replace("no such", "no", 1)
-    if folder.is_file():
-        return (
-            "an exported network" if folder.suffix in EXPORTS else "an image" if is_image(os.fspath(path)) else "a file"
-        )
-    if (folder / "config.json").is_file():
+    path = pathlib.Path(path).expanduser()
+    if not path.exists():
+        return describe_missing(path, "file or folder").replace("no such", "no", 1)
+    if (path / "config.json").is_file():
         return "a run"
-    if any((folder / name).is_file() for name in MARKERS):
+    if path.suffix in EXPORTS or any((path / name).is_file() for name in MARKERS):
         return "an exported network"
-    found = any(is_image(os.fspath(each)) for pattern in ("*", "*/*") for each in folder.glob(pattern))
+    if path.is_file():
+        return "an image" if is_image(os.fspath(path)) else "a file"
+    found = any(is_image(os.fspath(each)) for pattern in ("*", "*/*") for each in path.glob(pattern))
     return "a folder of images" if found else "a folder without a run or images"
 
 
@@ -40,4 +38,12 @@ def check_run(run: str | os.PathLike[str], others: Sequence[str | os.PathLike[st
     what = f"{printable(run)} is {describe_path(run)}"
     if swapped := [other for other in others if describe_path(other) == "a run"]:
         raise UserError(f"{what}, {printable(swapped[0])} a run: swap them")
+    if runs := sorted(path.parent.name for path in pathlib.Path(run).expanduser().glob("*/config.json")):
+        raise UserError(f"{what}; expected a run in it: {printable(', '.join(runs[:9]))}")
     raise UserError(f"{what}; expected the folder of a run, see --output_dir of training")
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, the first column aligned to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]

@@ -9,17 +9,17 @@ import dataclasses
 import functools
 import io
 import itertools
-import json
 import math
 import os
 import pathlib
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cyclegan import terminal, whole_file
-from cyclegan.cli import check_run
+from cyclegan.cli import check_run, columns
 from cyclegan.config import serialization
 from cyclegan.config.command_line import ArgumentParser
 from cyclegan.errors import UserError, printable
@@ -29,9 +29,9 @@ ABSENT = "-"  # a setting or a metric that a run lacks
 NOT_COMPARED = {"output_dir", "clear_output_dir"}
 PER_ROW = 4  # plots of the figure
 STYLES = {"test": "-", "train": "--"}  # of lines
-SPLITS = (*STYLES,)
 COLORS = [f"C{i}" for i in range(10)]
 CHANGE: dict[str, Any] = {"linestyle": ":", "linewidth": 1}  # line of a change of settings
+PEAK: dict[str, Any] = {"linestyle": "", "marker": "^", "markersize": 4}  # of a value above the plot
 WEIGHTS = re.compile(r"lambda_|r1|weight_decay|adversarial|objective")  # settings that the losses contain
 
 
@@ -41,10 +41,10 @@ class Run:
 
     Attributes:
         name: Name of its folder.
-        settings: Texts of its settings by name.
+        settings: Texts of its settings by name, and of its data and versions.
         curves: Its metrics by split, name and epoch, in order.
-        few: Why no epoch is the best, if the held-out images are too few.
         changes: (last epoch before the change, settings such as "lr 0.1 -> 0.2") of resumed runs.
+        few: Why no epoch is the best, if the held-out images are too few.
     """
 
     name: str
@@ -57,6 +57,10 @@ class Run:
         """Return a metric by epoch: of the held-out images if it is a loss, otherwise of training, if these have it."""
         test, train = self.curves["test"].get(name, {}), self.curves["train"].get(name, {})
         return test or train if name.startswith("loss_") else train or test
+
+    def describe_changes(self) -> list[str]:
+        """Return a line for each time that settings changed."""
+        return [f"{self.name}: {', '.join(texts)} after epoch {epoch}" for epoch, texts in self.changes]
 
 
 def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
@@ -75,55 +79,43 @@ def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
 
 
 def _read(name: str, path: pathlib.Path) -> Run:
-    saved, lines = _read_config(path / "config.json"), metrics_log.read(path / "metrics.jsonl")
+    saved, lines = serialization.load(path / "config.json"), metrics_log.read(path / "metrics.jsonl")
+    settings = {**saved.config.settings(), **saved.stack, **saved.data}
+    texts = {setting: str(value) for setting, value in settings.items() if setting not in NOT_COMPARED}
     changes = [(line["epoch"] - 1, line["changes"]) for line in lines if line.get("event") == metrics_log.CHANGED]
-    few = serialization.few_held_out(saved.get("data", {}))
-    return Run(name, dict(_flatten(saved)), metrics_log.curves(lines), changes, few)
-
-
-def _read_config(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path} can't be read ({error}); expected the config.json of a run") from error
-
-
-def _flatten(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield the names and texts of settings without their sections."""
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from _flatten(value)
-        elif name not in NOT_COMPARED:
-            yield name, value if isinstance(value, str) else json.dumps(value)
+    return Run(name, texts, metrics_log.curves(lines), changes, serialization.few_held_out(saved.data))
 
 
 def table(runs: Sequence[Run]) -> list[str]:
     """Return lines with the settings that differ, and with the last and the best metrics, one column for each run."""
+    metrics = _metrics(runs)
     rows = [["", *(run.name for run in runs)]]
-    for name in dict.fromkeys(name for run in runs for name in run.settings):
-        cells = [run.settings.get(name, ABSENT) for run in runs]
-        if len(set(cells)) > 1:
-            rows.append([name, *cells])
+    rows += [[name, *(run.settings.get(name, ABSENT) for run in runs)] for name in _differing(runs)]
     rows.append(
-        ["epochs done", *(str(max((max(run.curve(name)) for name in _metrics([run])), default=0)) for run in runs)]
+        ["epochs done", *(str(max(map(max, filter(None, map(run.curve, metrics))), default=0)) for run in runs)]
     )
-    rows += [[name, *(_cell(name, run.curve(name), not run.few) for run in runs)] for name in _metrics(runs)]
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    rows += [[name, *(_cell(name, run.curve(name), not run.few) for run in runs)] for name in metrics]
+    return columns([[printable(cell) for cell in row] for row in rows])
+
+
+def _differing(runs: Sequence[Run]) -> list[str]:
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    return [name for name in names if len({run.settings.get(name) for run in runs}) > 1]
 
 
 def _metrics(runs: Sequence[Run]) -> list[str]:
-    return sorted({name for run in runs for split in SPLITS for name in run.curves[split]})
+    """Return the names of all metrics, group by group."""
+    groups = [*metrics_log.GROUPS.values()]
+    names = {name for run in runs for split in STYLES for name in run.curves[split]}
+    return sorted(names, key=lambda name: (groups.index(metrics_log.describe(name)[0]), name))
 
 
 def notes(runs: Sequence[Run]) -> list[str]:
     """Return lines about settings that changed within a run, and about losses that can't be compared."""
-    lines = [f"{run.name}: {', '.join(texts)} after epoch {epoch}" for run in runs for epoch, texts in run.changes]
+    lines = [line for run in runs for line in run.describe_changes()]
     lines += [f"{run.name}: {run.few}" for run in runs if run.few]
-    differing = [name for name in runs[0].settings if len({run.settings.get(name) for run in runs}) > 1]
     changed = [text.split(" ")[0] for run in runs for _, texts in run.changes for text in texts]
-    if weights := sorted({name for name in (*differing, *changed) if WEIGHTS.match(name)}):
+    if weights := sorted({name for name in (*_differing(runs), *changed) if WEIGHTS.match(name)}):
         lines.append(f"The losses contain other weights ({', '.join(weights)}): compare errors and scores, not losses")
     return [printable(line) for line in lines]
 
@@ -133,7 +125,7 @@ def _cell(name: str, curve: Mapping[float, float], has_best: bool) -> str:
     if not curve:
         return ABSENT
     text = f"{[*curve.values()][-1]:.4g}"
-    if has_best and name.startswith(("error/", "score/")):
+    if has_best and name.startswith(("error/", "score/")) and not name.endswith("_std"):
         epoch = (max if name.endswith(("PSNR", "SSIM")) else min)(curve, key=curve.__getitem__)
         text += f" (best {curve[epoch]:.4g} in {epoch})"
     return text
@@ -147,40 +139,44 @@ def curves_png(runs: Sequence[Run]) -> bytes:
     Raises:
         UserError: No run has finished an epoch.
     """
-    groups: dict[str, list[str]] = {group: [] for group in metrics_log.GROUPS.values()}
-    for name in _metrics(runs):
-        values = [value for run in runs for split in SPLITS for value in run.curves[split].get(name, {}).values()]
-        if len(set(values)) > 1 or len(values) == 1:
-            groups[metrics_log.describe(name)[0]].append(name)
-    groups = {group: names for group, names in groups.items() if names}
-    if not groups:
+    names = [name for name in _metrics(runs) if len(values := _values(runs, name)) == 1 or values[0] < values[-1]]
+    if not names:
         raise UserError(f"{', '.join(run.name for run in runs)}: no metrics yet; expected a run that finished an epoch")
     _prepare_matplotlib()
     import matplotlib  # takes a third of a second
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    rows: list[tuple[str, list[str]]] = []  # title, metrics
+    for group, found in itertools.groupby(names, lambda name: metrics_log.describe(name)[0]):
+        members = [*found]
+        rows += [(group * (i == 0), members[i : i + PER_ROW]) for i in range(0, len(members), PER_ROW)]
     buffer = io.BytesIO()
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"font.size": 8, "axes.grid": True, "grid.alpha": 0.3})
-        rows = [math.ceil(len(names) / PER_ROW) for names in groups.values()]
-        legend = 0.3 + 0.2 * (len(runs) + 3)  # height in inches
-        figure = Figure(
-            figsize=(3.0 * PER_ROW, 1.9 * sum(rows) + 0.3 * len(rows) + legend), dpi=100, layout="constrained"
-        )
+        matplotlib.rcParams.update({"font.size": 8, "axes.grid": True, "grid.alpha": 0.3, "axes.titlesize": 11})
+        handles, labels = _legend(runs)
+        above = 0.5 + 0.17 * (sum(label.count("\n") + 1 for label in labels) // 2 + 1)  # inches of the legend
+        height = 2.0 * len(rows) + above
+        figure = Figure(figsize=(3.0 * PER_ROW, height), dpi=100)
         FigureCanvasAgg(figure)
-        parts = figure.subfigures(1 + len(rows), 1, height_ratios=[legend, *(1.9 * count + 0.3 for count in rows)])
-        for part, count, (group, names) in zip(parts[1:], rows, groups.items()):
-            part.suptitle(group, fontsize=11, fontweight="bold")
-            axes = part.subplots(count, PER_ROW, squeeze=False).ravel()
-            for axis, name in zip(axes, names):
-                _draw(axis, name, runs)
-            for axis in axes[len(names) :]:
-                axis.set_axis_off()
-        _draw_legend(parts[0], runs)
+        grid = figure.subplots(len(rows), PER_ROW, squeeze=False)
+        figure.subplots_adjust(0.06, 0.4 / height, 0.99, 1 - above / height, wspace=0.3, hspace=0.45)
+        for axes, (title, metrics) in zip(grid, rows):
+            axes[0].set_title(title, loc="left", fontweight="bold")
+            for axis, name in itertools.zip_longest(axes, metrics):
+                if name:
+                    _draw(axis, name, runs)
+                else:
+                    axis.set_axis_off()
+        figure.legend(handles, labels, loc="upper left", ncols=2, frameon=False)
         figure.savefig(buffer, format="png")
     return buffer.getvalue()
+
+
+def _values(runs: Sequence[Run], name: str) -> list[float]:
+    """Return the values of a metric in all runs, the least first."""
+    return sorted(value for run in runs for split in STYLES for value in run.curves[split].get(name, {}).values())
 
 
 def _prepare_matplotlib() -> None:
@@ -196,31 +192,41 @@ def _prepare_matplotlib() -> None:
 
 
 def _draw(axis: Any, name: str, runs: Sequence[Run]) -> None:
+    """Draw a metric. Single values far above the others are marked at the upper edge, so that the others are seen."""
     from matplotlib.ticker import MaxNLocator
 
+    values = _values(runs, name)
+    usual = values[math.ceil(0.95 * (len(values) - 1))]
+    limit = usual + 3 * (usual - values[0]) if usual > values[0] else values[-1]
     for run, color in zip(runs, itertools.cycle(COLORS)):
         for split, style in STYLES.items():
             curve = run.curves[split].get(name, {})
-            axis.plot([*curve], [*curve.values()], style, color=color, marker="." if len(curve) < 30 else "")
+            axis.plot([*curve], [*curve.values()], style, color=color, marker="." if len(curve) == 1 else "")
+            peaks = [epoch for epoch, value in curve.items() if value > limit]
+            axis.plot(peaks, [limit] * len(peaks), color=color, clip_on=False, **PEAK)
         for epoch, _ in run.changes:
             axis.axvline(epoch, color=color, **CHANGE)
+    if values[-1] > limit:
+        axis.set_ylim(top=limit)
     axis.set_xlabel("epoch")
     axis.set_ylabel(metrics_log.describe(name)[1])
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
-def _draw_legend(figure: Any, runs: Sequence[Run]) -> None:
+def _legend(runs: Sequence[Run]) -> tuple[list[Any], list[str]]:
+    """Return the lines and the texts of the legend: runs, splits, peaks, and changes of settings."""
     from matplotlib.lines import Line2D
 
+    entries: list[tuple[str, dict[str, Any]]] = []
+    for run, color in zip(runs, itertools.cycle(COLORS)):
+        entries.append((run.name, {"color": color}))
+        entries += [(text, {"color": color, **CHANGE}) for text in run.describe_changes()]
+    entries.append(("held-out images", {"color": "black", "linestyle": STYLES["test"]}))
+    entries.append(("training images", {"color": "black", "linestyle": STYLES["train"]}))
+    entries.append(("value above the plot", {"color": "black", **PEAK}))
     # matplotlib leaves out labels that begin with _, hence the space; a $ would begin a formula.
-    labels = [" " + printable(run.name).replace("$", r"\$") for run in runs]
-    lines = [Line2D([], [], color=color) for color, _ in zip(itertools.cycle(COLORS), runs)]
-    lines += [Line2D([], [], color="gray", linestyle=style) for style in STYLES.values()]
-    labels += [" held-out images", " training images"]
-    if any(run.changes for run in runs):
-        lines.append(Line2D([], [], color="gray", **CHANGE))
-        labels.append(" settings change")
-    figure.legend(lines, labels, loc="upper left", frameon=False)
+    texts = [textwrap.fill(" " + printable(text).replace("$", r"\$"), 90) for text, _ in entries]
+    return [Line2D([], [], **style) for _, style in entries], texts
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -235,15 +241,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     png = "file for the curves, replaced (default: comparison.png)"
     parser.add_argument("--png", default="comparison.png", metavar="FILE", help=png)
     arguments = parser.parse_args(argv)
-    runs, folder = read(arguments.runs), pathlib.Path(arguments.png).parent
-    whole_file.check_folder(folder)
+    runs, file = read(arguments.runs), whole_file.check_file(arguments.png)
     print(*table(runs), *notes(runs), sep="\n", flush=True)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        whole_file.write(arguments.png, curves_png(runs))
-    except OSError as error:
-        raise UserError(f"--png {arguments.png}: {error.strerror}; expected a file in a writable folder") from error
-    print(f"Curves: {arguments.png}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    whole_file.write(file, curves_png(runs))
+    print(f"Curves: {printable(file)}")
 
 
 program = functools.partial(terminal.run, main, "stopped")

@@ -11,6 +11,7 @@ import functools
 import logging
 import os
 import pathlib
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ logger = logging.getLogger("cyclegan.export")
 
 ENDINGS = {".keras": "keras", ".onnx": "onnx", ".tflite": "tflite"}  # formats by the ending of a file's name
 FOLDERS = ("web", "hub")  # formats that hold the generators of all directions
+FILES = ("savedmodel", *ENDINGS.values())  # formats of one generator
+# Formats that have a flag.
+FLAGS = {"float16": ("tflite",), "int8": ("tflite",), "runtime": ("web",), "uint8": FILES, "size": FILES}
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -35,34 +39,24 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = ArgumentParser(
         description="Export a trained generator, and compare the output of the file with the network's."
     )
-    parser.add_argument("run", metavar="RUN", help="folder of the run")
-    parser.add_argument("out", metavar="OUT", help="file to write, a folder for savedmodel, web and hub")
-    parser.add_argument(
+    add = parser.add_argument
+    add("run", metavar="RUN", help="folder of the run")
+    add("out", metavar="OUT", help="file to write, a folder for savedmodel, web and hub")
+    add(
         "--format",
-        choices=("savedmodel", *ENDINGS.values(), *FOLDERS),
+        choices=(*FILES, *FOLDERS),
         help=f"(default: what OUT ends in, out of {' '.join(ENDINGS)}); web: a page that translates; hub: a folder for"
         " a model hub, with a model card",
     )
-    parser.add_argument(
-        "--direction",
-        choices=tuple(DIRECTIONS),
-        help="from domain X to Y, or back (default: x2y; web, hub: each direction of the run)",
-    )
-    parser.add_argument("--checkpoint", metavar="NAME", help="one of the run's checkpoints (default: the newest)")
-    parser.add_argument(
-        "--uint8", action="store_true", help="input and output are uint8 in [0, 255], not float32 in [-1, 1]"
-    )
-    parser.add_argument("--float16", action="store_true", help="tflite: round the weights to float16, half the file")
-    parser.add_argument(
-        "--int8", action="store_true", help="tflite: round the weights to 8 bits each, about a quarter of the file"
-    )
-    parser.add_argument(
-        "--size",
-        type=size,
-        metavar="WIDTH[xHEIGHT]",
-        help="one image of this size at a time, for devices that need fixed sizes (default: any number of any size)",
-    )
-    parser.add_argument(
+    direction = "from domain X to Y, or back (default: x2y; web, hub: each direction of the run)"
+    add("--direction", choices=tuple(DIRECTIONS), help=direction)
+    add("--checkpoint", metavar="NAME", help="one of the run's checkpoints (default: the newest)")
+    add("--uint8", action="store_true", help="input and output are uint8 in [0, 255], not float32 in [-1, 1]")
+    add("--float16", action="store_true", help="tflite: round the weights to float16, half the file")
+    add("--int8", action="store_true", help="tflite: round the weights to 8 bits each, about a quarter of the file")
+    fixed = "one image of this size at a time, for devices that need fixed sizes (default: any number of any size)"
+    add("--size", type=size, metavar="WIDTH[xHEIGHT]", help=fixed)
+    add(
         "--pictures",
         nargs="+",
         default=(),
@@ -70,12 +64,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="images to compare on (default: held-out images of the run's dataset, if it is a folder or prepared by"
         " TensorFlow Datasets and still exists; otherwise drawn ones)",
     )
-    parser.add_argument(
-        "--runtime",
-        metavar="DIR",
-        help="web: folder of the npm package onnxruntime-web, or cdn for the public one (default: copied with npm)",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
+    runtime = "web: folder of the npm package onnxruntime-web, or cdn for the public one (default: copied with npm)"
+    add("--runtime", metavar="DIR", help=runtime)
+    add("--overwrite", action="store_true", help="replace OUT if it exists")
     return parser.parse_args(argv)
 
 
@@ -106,11 +97,11 @@ def export_run(  # noqa: PLR0913  the flags of the command
     Raises:
         UserError: The request can't work, or the output of the file is not the network's; nothing was written.
     """
-    out = pathlib.Path(out)
+    out = pathlib.Path(out).expanduser()
     check_run(run, [out])
     format = _choose_format(out, format)
     _check_flags(format, float16=float16, int8=int8, runtime=runtime, uint8=uint8, size=size)
-    with terminal.start():
+    with terminal.phase("Starting TensorFlow", if_slow=True), terminal.start():
         from cyclegan.data.sources import comparison_images
         from cyclegan.export import exporter, hub, web_page
         from cyclegan.inference.model import Model
@@ -121,25 +112,23 @@ def export_run(  # noqa: PLR0913  the flags of the command
     shape = size and size[::-1]
     if size and any(side % multiple for side in size):
         raise UserError(f"--size {size[0]}x{size[1]}: expected multiples of {multiple} pixels")
+    if format == "web" and (data.value_range("X") or data.value_range("Y")):
+        raise UserError(f"{run}: has value ranges, which browsers cannot read; expected --format onnx or the like")
     directions = [direction] if direction else [*model.generators] if format in FOLDERS else ["x2y"]
     generators = {each: model.generator(each) for each in directions}
-    page = None
-    if format == "web":
-        if data.value_range("X") or data.value_range("Y"):
-            raise UserError(f"{run}: has value ranges, which browsers cannot read; expected --format onnx or the like")
-        page = web_page.Page(f"CycleGAN: {model.path.resolve().name}", max(data.image_shape), multiple, runtime)
-        web_page.check(page, [data.channels_x, data.channels_y])
     found = {each: comparison_images(data, each, multiple, pictures, shape) for each in directions}
     images = {each: images for each, (images, _) in found.items()}
     options = exporter.ExportOptions(format, uint8, float16, int8, shape)
-    if page:
+    if format == "web":
+        page = web_page.Page(f"CycleGAN: {model.path.resolve().name}", max(data.image_shape), multiple, runtime)
+        web_page.check(page, [data.channels_x, data.channels_y])
         difference = web_page.export(generators, out, images, page)
     elif format == "hub":
         difference = hub.export(model, generators, out, images)
     else:
         difference = exporter.export(generators[directions[0]], out, images[directions[0]], options)
     logger.info("%s: %s, %.1f MB, of %s", out, format, _megabytes(out), model.checkpoint)
-    if format not in FOLDERS:
+    if format in FILES:
         _log_signature(model.channels(directions[0]), options, data, directions[0], multiple)
     for each, (_, description) in found.items():
         logger.info("%s: compared with the network on %s", each, description)
@@ -147,36 +136,30 @@ def export_run(  # noqa: PLR0913  the flags of the command
     if difference <= options.tolerance:
         logger.info(levels)
     else:
-        logger.warning(
-            "%s, more than the %g of rounding to whole levels; look at translations", levels, options.tolerance
-        )
-    if page:
-        logger.info("to look at the page: python -m http.server -d %s", out)
+        logger.warning("%s, more than the %g of rounding; look at translations", levels, options.tolerance)
+    if format == "web":
+        logger.info("to look at the page: python -m http.server -d %s", shlex.quote(str(out)))
     return difference
 
 
 def _choose_format(out: pathlib.Path, format: str | None) -> str:
     """Return the format that is given, or that the ending of a name says; raise `UserError` if they differ."""
     implied = ENDINGS.get(out.suffix)
-    if format is None and implied is None:
+    if not (format or implied):
         raise UserError(f"{out}: expected --format, or a name that ends in one of {' '.join(ENDINGS)}")
-    if format and implied != format and (implied or format == "keras"):
-        other = f"{implied} files end in {out.suffix}" if implied else "Keras loads no other"
-        ending = next((ending for ending, name in ENDINGS.items() if name == format), "")
-        expected = f"a name that ends in {ending}" if ending else "a name without an ending"
-        raise UserError(f"{out}: --format {format} expects {expected}; {other}")
+    if format and format not in (*FILES, *FOLDERS):
+        raise UserError(f"--format {format}: expected one of {', '.join((*FILES, *FOLDERS))}")
+    if (implied and format not in (None, implied)) or format == "keras" != implied:
+        ending = next((f"that ends in {ending}" for ending, name in ENDINGS.items() if name == format), None)
+        raise UserError(f"{out}: --format {format} expects a name {ending or 'without an ending'}")
     return format or str(implied)
 
 
 def _check_flags(format: str, **given: Any) -> None:
     """Raise `UserError` if a flag does not belong to the format."""
-    if format not in (formats := ("savedmodel", *ENDINGS.values(), *FOLDERS)):
-        raise UserError(f"--format {format}: expected one of {', '.join(formats)}")
-    owners = {"float16": ("tflite",), "int8": ("tflite",), "runtime": ("web",)}
     for flag, value in given.items():
-        owner = owners.get(flag, ("savedmodel", *ENDINGS.values()))
-        if value and format not in owner:
-            raise UserError(f"--{flag} with --format {format}: only {', '.join(owner)} has it; drop the flag")
+        if value and format not in FLAGS[flag]:
+            raise UserError(f"--{flag} with --format {format}: only {', '.join(FLAGS[flag])} has it; drop the flag")
     if given["float16"] and given["int8"]:
         raise UserError("--float16 with --int8: expected one of them")
 

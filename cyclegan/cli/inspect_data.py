@@ -16,7 +16,7 @@ from cyclegan.config import Config, command_line
 from cyclegan.config.command_line import ArgumentParser
 from cyclegan.config.config import all_settings
 from cyclegan.config.data import DataConfig
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import printable
 from cyclegan.inspection.inspection import FLAGS, inspect
 
 
@@ -38,11 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     inspection = inspect(arguments.folder, config.data, config.networks.multiple, bars=True)
     print(*map(printable, report.lines(inspection)), sep="\n", flush=True)
     if arguments.html:
-        try:
-            title = "Page of the images concerned" if inspection.findings else "Page of the numbers above"
-            print(printable(f"{title}: {report.write(arguments.html, inspection)}"))
-        except OSError as error:
-            raise UserError(f"--html {arguments.html}: {error}; expected a folder that can be written to") from error
+        title = "Page of the images concerned" if inspection.findings else "Page of the numbers above"
+        print(printable(f"{title}: {report.write(arguments.html, inspection)}"))
     return int(arguments.strict and bool(inspection.findings))
 
 

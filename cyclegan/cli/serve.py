@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 from cyclegan import terminal
+from cyclegan.cli import check_run
 from cyclegan.config.command_line import ArgumentParser, count
 from cyclegan.errors import MissingPackageError, UserError
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cyclegan.serve")
 
+INSTALL = "pip install -c requirements.txt fastapi uvicorn"
 UPLOAD_SECONDS = 60.0  # for the content of a file
 CONNECTIONS = 200  # further ones are refused
 
@@ -42,8 +44,8 @@ class Refused(UserError):
 
 def translate_content(
     models: "list[Model]", content: bytes, direction: str, format: Optional[str], max_pixels: int
-) -> tuple[bytes, str]:
-    """Return the content and the name of the file that `translate_files.translate` writes for an image file.
+) -> tuple[str, bytes]:
+    """Return the name and the content of the file that `translate_files.translate` writes for an image file.
 
     Raises:
         UserError: The content is no image, or the arguments do not fit.
@@ -78,7 +80,7 @@ def translate_content(
         except UserError as error:
             raise UserError(str(error).replace(f"{folder}{os.sep}", "")) from None
         (written,) = target.iterdir()
-        return written.read_bytes(), written.name
+        return written.name, written.read_bytes()
 
 
 def make_app(models: "list[Model]", max_bytes: int, max_pixels: int, at_once: int) -> Any:
@@ -95,16 +97,14 @@ def make_app(models: "list[Model]", max_bytes: int, max_pixels: int, at_once: in
 
     def answer(content: bytes, direction: str, format: Optional[str]) -> Response:
         with lock:
-            made, name = translate_content(models, content, direction, format, max_pixels)
-        return Response(made, media_type=mimetypes.guess_type(name)[0] or "application/octet-stream")
+            name, made = translate_content(models, content, direction, format, max_pixels)
+        return Response(made, media_type=_kind(name))
 
     @app.post("/translate")
     async def translate(request: Request, direction: str = "x2y", format: Optional[str] = None) -> Response:
         try:
             if request.headers.get("content-type", "").startswith("multipart/"):
-                raise UserError(
-                    "the content of the request is a form; expected an image file: curl --data-binary @FILE"
-                )
+                raise UserError("the content of the request is a form; expected an image: curl --data-binary @FILE")
             if slots.locked():
                 raise Refused(f"{at_once} requests are being answered; try again later", 503)
             async with slots:
@@ -125,9 +125,13 @@ def make_app(models: "list[Model]", max_bytes: int, max_pixels: int, at_once: in
         name = name or "index.html"
         if name not in files:
             raise HTTPException(404, "expected /, /translate or /health")
-        return Response(files[name], media_type=mimetypes.guess_type(name)[0])
+        return Response(files[name], media_type=_kind(name))
 
     return app
+
+
+def _kind(name: str) -> str:
+    return mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
 async def _read(request: Any, max_bytes: int) -> bytes:
@@ -156,17 +160,14 @@ def _page(model: "Model") -> dict[str, bytes]:
 def parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     """Return the arguments of the command line."""
     parser = ArgumentParser(description="Serve a run: a page that translates images, and POST /translate.")
-    parser.add_argument("run", metavar="RUN", help="folder of the run")
-    parser.add_argument("--checkpoint", metavar="NAME", help="one of the run's checkpoints (default: the newest)")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine)")
-    parser.add_argument("--port", type=int, default=8000, help="port to listen at; 0: any free one (default: 8000)")
-    parser.add_argument("--max_mb", type=count, default=20, help="largest file in MB (default: %(default)s)")
-    parser.add_argument(
-        "--max_megapixels", type=count, default=50, help="largest image in million pixels (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--at_once", type=count, default=8, help="requests that wait or are translated at a time (default: %(default)s)"
-    )
+    add = parser.add_argument
+    add("run", metavar="RUN", help="folder of the run")
+    add("--checkpoint", metavar="NAME", help="one of the run's checkpoints (default: the newest)")
+    add("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine)")
+    add("--port", type=int, default=8000, help="port to listen at; 0: any free one (default: 8000)")
+    add("--max_mb", type=count, default=20, help="largest file in MB (default: %(default)s)")
+    add("--max_megapixels", type=count, default=50, help="largest image in million pixels (default: %(default)s)")
+    add("--at_once", type=count, default=8, help="requests that wait or are translated at a time (default: 8)")
     return parser.parse_args(argv)
 
 
@@ -177,21 +178,19 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         UserError: The run can't be loaded, or the port is taken.
     """
     given = parse(argv)
+    check_run(given.run)
     try:
         import fastapi  # noqa: F401  for `make_app`
         import uvicorn
     except ImportError as error:
-        raise MissingPackageError(
-            f"{error.name} is not installed; expected it: pip install -c requirements.txt fastapi uvicorn"
-        ) from None
+        raise MissingPackageError(f"{error.name} is not installed; expected it: {INSTALL}") from None
     try:
         listening = socket.create_server((given.host, given.port))
     except (OSError, OverflowError) as error:
-        raise UserError(
-            f"--host {given.host} --port {given.port}: {error}; expected a free port of this machine"
-        ) from None
+        address = f"--host {given.host} --port {given.port}"
+        raise UserError(f"{address}: {error}; expected a free port of this machine, or --port 0") from None
     with listening:
-        with terminal.start():
+        with terminal.phase("Starting TensorFlow", if_slow=True), terminal.start():
             from cyclegan.inference.model import load_on_devices
 
         models = load_on_devices(given.run, given.checkpoint)

@@ -54,29 +54,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{counted(report.images, 'image')}{files} translated in {report.seconds:.1f} s ({speed}), from"
         f" {models[0].checkpoint}"
     )
-    if plan.request.skip_existing:
-        logger.info(f"Images skipped because their translations exist: {report.skipped}")
-    if report.tiled:
-        logger.info(
-            f"Images of more than {tile} x {tile} pixels, translated in tiles: {report.tiled}."
-            " A larger --tile is faster, but needs more memory"
-        )
-    if report.far_larger:
-        height, width = config.data.image_shape
-        logger.info(
-            f"Files of images that are much larger than those of the training, {width} x {height} pixels:"
-            f" {report.far_larger}. The networks have seen nothing at this scale: try --size"
-        )
-    if report.cut:
-        logger.info(
-            f"Files with several pages, slices or frames: {report.cut}; only the first of each was translated:"
-            " --stacks all translates all, into TIFF, NIfTI or NumPy files"
-        )
-    if report.partial:
-        logger.info(
-            f"Files with more channels than the run uses: {report.partial}; of RGB and others, only RGB was translated,"
-            " of the pages of a microscope, only the first"
-        )
+    height, width = config.data.image_shape
+    notes = {
+        "Images skipped because their translations exist: {}": report.skipped,
+        f"Images of more than {tile} x {tile} pixels, translated in tiles: {{}}. A larger --tile is faster, but needs"
+        " more memory": report.tiled,
+        f"Files of images that are much larger than those of the training, {width} x {height} pixels: {{}}. The"
+        " networks have seen nothing at this scale: try --size": report.far_larger,
+        "Files with several pages, slices or frames: {}; only the first of each was translated: --stacks all translates"
+        " all, into TIFF, NIfTI or NumPy files": report.cut,
+        "Files with more channels than the run uses: {}; of RGB and others, only RGB was translated, of the pages of a"
+        " microscope, only the first": report.partial,
+    }
+    for text, number in notes.items():
+        if number:
+            logger.info(text.format(number))
     if report.page:
         logger.info(f"Page to look at: {report.page}")
     for text in report.failed:
@@ -102,59 +94,45 @@ def _parse(argv: Sequence[str] | None) -> dict[str, Any]:
         " folder (with its subfolders), or a pattern in quotes: 'horses/**/*.jpg'. OUTPUT is a folder; for a single"
         " image or film also a file.",
     )
-    parser.add_argument("paths", nargs="*", help=argparse.SUPPRESS)
-    parser.add_argument("--direction", choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
-    parser.add_argument("--checkpoint", help="name such as best-x2y or epoch_0010 (default: the newest)")
-    parser.add_argument(
-        "--size",
-        type=size,
-        help="resize images to N x N or WIDTHxHEIGHT pixels first (default: keep their sizes)",
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("paths", nargs="*", help=argparse.SUPPRESS)
+    add("--direction", choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
+    add("--checkpoint", help="name such as best-x2y or epoch_0010 (default: the newest)")
+    add("--size", type=size, help="resize images to N x N or WIDTHxHEIGHT pixels first (default: keep their sizes)")
+    names = ", ".join(name for name, form in formats.FORMATS.items() if form.write or form.is_copy)
+    add(
         "--format",
         metavar="FORMAT",
-        help="format of the translations: "
-        + ", ".join(name for name, form in formats.FORMATS.items() if form.write or form.is_copy)
-        + ", or an ending such as jpg (default: the original's; films stay films; film: a film as .mp4)",
+        help=f"format of the translations: {names}, or an ending such as jpg (default: the original's; films stay"
+        " films; film: a film as .mp4)",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
-    parser.add_argument(
-        "--skip_existing", action="store_true", help="leave existing files and translate the others, as after a stop"
-    )
-    parser.add_argument("--strip_metadata", action="store_true", help="write files without EXIF, XMP and place")
-    parser.add_argument(
+    add("--overwrite", action="store_true", help="replace existing files")
+    skip = "leave existing files and translate the others, as after a stop"
+    add("--skip_existing", action="store_true", help=skip)
+    add("--strip_metadata", action="store_true", help="write files without EXIF, XMP and place")
+    add(
         "--stacks",
         choices=("first", "all"),
         help="all: translate all pages, slices or frames of a file into a file of as many; first: the first one; NIfTI"
         " files are always translated completely (default: as the run was trained)",
     )
-    parser.add_argument(
-        "--slice_axis", type=int, choices=(0, 1, 2), help="see the flag of training (default: as the run was trained)"
-    )
-    parser.add_argument(
-        "--masks",
-        metavar="DIR",
-        help="folder with a mask of each image's name; where it is black, the translation is the original",
-    )
-    parser.add_argument(
-        "--nodata",
-        type=float,
-        metavar="VALUE",
-        help="value of pixels without data in files that name none (default: --nodata of the run)",
-    )
-    parser.add_argument("--html", action="store_true", help="write index.html, a page that shows the results")
-    parser.add_argument(
-        "--batch_size", type=count, default=8, help="images of one size at a time (default: %(default)s)"
-    )
-    parser.add_argument(
+    axis = "see the flag of training (default: as the run was trained)"
+    add("--slice_axis", type=int, choices=(0, 1, 2), help=axis)
+    masks = "folder with a mask of each image's name; where it is black, the translation is the original"
+    add("--masks", metavar="DIR", help=masks)
+    nodata = "value of pixels without data in files that name none (default: --nodata of the run)"
+    add("--nodata", type=float, metavar="VALUE", help=nodata)
+    add("--html", action="store_true", help="write index.html, a page that shows the results")
+    add("--batch_size", type=count, default=8, help="images of one size at a time (default: %(default)s)")
+    add(
         "--tile",
         type=count,
         default=TILE,
         help="images of more than TILE x TILE pixels are translated in tiles without seams (default: %(default)s,"
         f" at least {MIN_TILE})",
     )
-    parser.add_argument("--devices", type=count, help="number of GPUs, or logical CPU devices (default: all GPUs)")
-    parser.add_argument(
+    add("--devices", type=count, help="number of GPUs, or logical CPU devices (default: all GPUs)")
+    add(
         "--precision",
         choices=("float32", "bfloat16", "float16"),
         default="float32",

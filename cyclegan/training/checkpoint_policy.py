@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import pathlib
 import signal
+import threading
 import time
 from collections.abc import Mapping
+from typing import Any
 
+from cyclegan import terminal
 from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import Stopped, TrainingError, UserError
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.train_state import TrainState
-from cyclegan.terminal import Signals
 from cyclegan.training.callbacks import Summary
 from cyclegan.training.divergence import DivergencePolicy
 
 logger = logging.getLogger(__name__)
 
 REQUESTS = ("stop", "save")  # made by one worker, obeyed by all
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 RETRY_SECONDS = 60.0  # until the next attempt to write a checkpoint
 
 
@@ -159,3 +163,68 @@ class CheckpointPolicy:
                     self.merge_requests(dict(zip(REQUESTS, sums)))
             if self.stop_signal:
                 self.save_and_obey(state, best_kid)
+
+
+class Signals:
+    """Context manager that turns signals into requests, which training checks after each call.
+
+    SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal) ask to stop, SIGUSR1 asks to save a checkpoint and continue.
+    Ctrl-C after that ends a command of this package at once, even in the middle of a step: a thread reads the signals,
+    because Python's own handlers run only between two calls of TensorFlow. In other programs, such as notebooks, it
+    raises `KeyboardInterrupt` after the step. Signals that the parent process ignores stay ignored, as under `nohup`.
+
+    Attributes:
+        stop_signal: Number of the signal that asked to stop; 0 if none did.
+        save_requested: Whether a checkpoint was asked for. The policy that saves it resets this.
+    """
+
+    def __init__(self) -> None:
+        self.stop_signal = 0
+        self.save_requested = False
+        self._stops = 0
+        self._handlers: dict[signal.Signals, Any] = {}
+        self._thread: threading.Thread | None = None
+        self._write_end = self._previous_wakeup = -1
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is not threading.main_thread():
+            return self  # only the main thread may handle signals
+        read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
+        self._previous_wakeup = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        for signum in (*STOP_SIGNALS, signal.SIGUSR1):
+            if signal.getsignal(signum) != signal.SIG_IGN:
+                self._handlers[signum] = signal.signal(signum, self._handle)
+        self._thread = threading.Thread(target=self._listen, args=(read_end,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._thread is None:
+            return
+        for signum, handler in self._handlers.items():
+            signal.signal(signum, handler)
+        signal.set_wakeup_fd(self._previous_wakeup)
+        os.close(self._write_end)  # ends the thread
+        self._thread.join()
+
+    def _handle(self, signum: int, _: object) -> None:
+        self._stops += signum in STOP_SIGNALS
+        if self._stops > 1 and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+
+    def _listen(self, read_end: int) -> None:
+        with open(read_end, "rb", buffering=0) as pipe:
+            while received := pipe.read(1):
+                self._receive(received[0])
+
+    def _receive(self, signum: int) -> None:
+        if signum == signal.SIGUSR1:
+            self.save_requested = True
+        elif self.stop_signal and signum == signal.SIGINT:
+            if terminal.is_command:
+                os._exit(128 + signum)
+        elif signum in STOP_SIGNALS and not self.stop_signal:
+            self.stop_signal = signum
+            key = "Ctrl-C again" if signum == signal.SIGINT else "Ctrl-C"
+            logger.warning(f"Stopping after this step, with a checkpoint; {key} leaves at once, without one")

@@ -26,6 +26,7 @@ import numpy as np
 from PIL import Image
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+Whole = dict[str, tuple[bytes, bytes]]  # by format: an image file, and its translation
 FORMATS = ("png", "jpeg", "webp", "bmp", "gif", "tiff", "jpeg2000")
 
 
@@ -39,17 +40,12 @@ def image(rng: random.Random, form: str) -> bytes:
 
 def damaged(rng: random.Random) -> bytes:
     """Return an image file that was cut, changed or put together from two, or random bytes."""
-    content = bytearray(image(rng, rng.choice(FORMATS)))
-    kind = rng.randrange(4)
-    if kind == 0:
-        return bytes(content[: rng.randrange(len(content))])
-    if kind == 1:
-        return bytes(content[: rng.randrange(len(content))] + image(rng, rng.choice(FORMATS)))
-    if kind == 2:
-        return rng.randbytes(rng.randrange(5000))
+    content = image(rng, rng.choice(FORMATS))
+    cut = content[: rng.randrange(len(content))]
+    changed = bytearray(content)
     for _ in range(rng.randrange(1, 20)):
-        content[rng.randrange(min(len(content), rng.choice((64, 10**6))))] = rng.randrange(256)
-    return bytes(content)
+        changed[rng.randrange(len(content))] = rng.randrange(256)
+    return rng.choice((cut, cut + image(rng, rng.choice(FORMATS)), rng.randbytes(rng.randrange(5000)), bytes(changed)))
 
 
 def post(port: int, content: bytes, query: str = "") -> tuple[int, bytes]:
@@ -75,13 +71,13 @@ def break_http(rng: random.Random, port: int) -> None:
             connection.recv(1000)
 
 
-def disturb(
-    port: int, seed: int, whole: dict[str, tuple[bytes, bytes]], end: float, counts: collections.Counter
-) -> None:
-    """Send requests until a time; count statuses, and wrong answers as "wrong"."""
+def disturb(given: argparse.Namespace, port: int, seed: int, whole: Whole, counts: collections.Counter) -> None:
+    """Send requests for the time of --minutes; count statuses, and wrong answers as "wrong"."""
     rng = random.Random(seed)
     queries = ("", "?direction=y2x", "?direction=up", "?format=tiff", "?format=%00", "?format=film&direction=x2y")
+    end = time.monotonic() + 60 * given.minutes
     while time.monotonic() < end:
+        time.sleep(given.pause)
         kind = rng.random()
         if kind < 0.2:
             break_http(rng, port)
@@ -101,6 +97,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("run", help="folder of a run")
     parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds between the requests of a client")
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -114,11 +111,8 @@ def main() -> int:
             threading.Thread(target=lambda: lines.extend(server.stdout), daemon=True).start()
             contents = {form: image(rng, form) for form in FORMATS}
             whole = {form: (content, post(port, content)[1]) for form, content in contents.items()}
-            counts, end = collections.Counter(), time.monotonic() + 60 * given.minutes
-            clients = [
-                threading.Thread(target=disturb, args=(port, given.seed + n, whole, end, counts))
-                for n in range(given.clients)
-            ]
+            counts, seeds = collections.Counter(), range(given.seed, given.seed + given.clients)
+            clients = [threading.Thread(target=disturb, args=(given, port, seed, whole, counts)) for seed in seeds]
             memory = [resident(server.pid)]
             for client in clients:
                 client.start()

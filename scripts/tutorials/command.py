@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
+from cyclegan.config.command_line import ArgumentParser, count
 
 
-def count(text: str) -> int:
-    """Read a number from 1, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1")
-    return int(text)
-
-
-def parser(description: str, epochs: int, batch_size: int) -> argparse.ArgumentParser:
+def parser(description: str, epochs: int, batch_size: int) -> ArgumentParser:
     """Return a parser of --devices, --epochs and --batch_size with the given defaults."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = ArgumentParser(description=description)
     parser.add_argument("--devices", type=count, help="first N GPUs, or N logical CPU devices (default: all GPUs)")
     parser.add_argument("--epochs", type=count, default=epochs, help="(default: %(default)s)")
     text = "examples per replica and step (default: %(default)s)"

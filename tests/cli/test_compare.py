@@ -3,13 +3,16 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from cyclegan.cli import compare
+from cyclegan.config import Config, serialization
 from cyclegan.errors import UserError
 from cyclegan.run.metrics_log import CHANGED
 
@@ -17,8 +20,8 @@ from cyclegan.run.metrics_log import CHANGED
 def make_run(folder, errors, scores=(), changes=(), **settings):
     """Make the files of a run with an error and a score in each epoch; return its folder."""
     folder.mkdir(parents=True)
-    sections = {"optimization": {"lr": 1e-3, **settings}, "run": {"output_dir": str(folder)}}
-    (folder / "config.json").write_text(json.dumps({"config": sections, "data": {"trainA": "3 images"}}))
+    config = Config.from_settings(output_dir=str(folder), **settings)
+    serialization.save(folder / "config.json", config, {}, {"trainA": "3 images"})
     lines = [{"split": "steps", "epoch": 1, "step": 1, "error/MAE": 99.0}]
     for epoch, error in enumerate(errors, 1):
         lines.append({"split": "train", "epoch": epoch, "step": epoch, "loss_X/loss": 9.0, "loss_X/penalty": 0.5})
@@ -36,17 +39,19 @@ def make_run(folder, errors, scores=(), changes=(), **settings):
 @pytest.fixture
 def runs(tmp_path):
     """Return the folders of two runs that differ in their settings."""
-    a = make_run(tmp_path / "a", [3.0, 1.0, 2.0], [(2, 20.0), (3, 10.0)], lambda_cycle=10.0)
-    return [a, make_run(tmp_path / "b", [0.5], lr=1e-4)]
+    a = make_run(tmp_path / "a", [3.0, 1.0, 2.0], [(2, 20.0), (3, 10.0)], lambda_cycle=5.0)
+    return [a, make_run(tmp_path / "b", [0.5], objective="cut", lambda_nce=2.0)]
 
 
 def test_settings_that_differ_and_metrics_stand_side_by_side(runs):
     lines = compare.table(compare.read(runs))
     found = {line.split("  ")[0]: line.split("  ", 1)[1].split() for line in lines}
-    assert found == {
+    assert found.pop("objective") == ["cyclegan", "cut"] and found.pop("lambda_cycle") == ["5.0", "-"]
+    assert found.pop("lambda_nce") == ["-", "2.0"]
+    metrics = [name for name in found if "/" in name]
+    assert [name.split("/")[0] for name in metrics] == ["error", "loss_X", "loss_X", "score"]
+    assert {name: found[name] for name in ("", "epochs done", *metrics)} == {
         "": ["a", "b"],
-        "lr": ["0.001", "0.0001"],
-        "lambda_cycle": ["10.0", "-"],
         "epochs done": ["3", "1"],
         "error/MAE": ["2", "(best", "1", "in", "2)", "0.5", "(best", "0.5", "in", "1)"],
         "loss_X/loss": ["0.25", "0.25"],  # of the held-out images; neither a low nor a high loss is better
@@ -69,12 +74,24 @@ def test_no_epoch_is_the_best_by_few_images(tmp_path):
 def test_changes_within_a_run_and_other_weights_of_losses_are_named(tmp_path, runs):
     assert compare.notes(compare.read(runs[1:])) == []
     weights = "The losses contain other weights ({}): compare errors and scores, not losses"
-    assert compare.notes(compare.read(runs)) == [weights.format("lambda_cycle")]
+    (note,) = compare.notes(compare.read(runs))  # also settings that only one run has
+    assert {"lambda_cycle", "lambda_nce", "objective"} <= {*re.findall(r"\w+", note)}
     changed = make_run(tmp_path / "c", [1.0, 2.0], changes=[(1, "adversarial lsgan -> bce"), (1, "lr 0.1 -> 0.2")])
     assert compare.notes(compare.read([changed])) == [
         "c: adversarial lsgan -> bce after epoch 1", "c: lr 0.1 -> 0.2 after epoch 1", weights.format("adversarial")
     ]  # fmt: skip
-    compare.curves_png(compare.read([changed]))
+
+
+def test_the_legend_names_all_changes_and_a_peak_is_marked(tmp_path):
+    changes = [(20, f"{name} 1 -> 2") for name in ("lr", "lambda_cycle")]
+    (run,) = compare.read([make_run(tmp_path / "c", [1.0] * 20 + [2.0] * 29 + [90.0], changes=changes)])
+    _, texts = compare._legend([run])
+    assert texts[:3] == [" c", " c: lr 1 -> 2 after epoch 20", " c: lambda_cycle 1 -> 2 after epoch 20"]
+    figure = Figure()
+    axis = figure.subplots()
+    compare._draw(axis, "error/MAE", [run])
+    marked = {tuple(line.get_xdata()): line.get_ydata() for line in axis.lines if line.get_marker() == "^"}
+    assert marked[(50,)] == [5.0] and axis.get_ylim()[1] == 5.0
 
 
 def test_the_environment_does_not_change_the_drawing(tmp_path, runs):
@@ -109,11 +126,14 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path, runs):
 def test_mistakes_are_one_sentence(tmp_path, runs):
     with pytest.raises(UserError, match="none is no file or folder; expected the folder of a run"):
         compare.read([runs[0], tmp_path / "none"])
-    Image.new("L", (8, 8)).save(tmp_path / "photo.png")
-    with pytest.raises(UserError, match="is a folder of images; expected the folder of a run"):
+    with pytest.raises(UserError, match="is a folder without a run or images; expected a run in it: a, b"):
         compare.read([tmp_path])
+    (tmp_path / "photos").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "photos" / "photo.png")
+    with pytest.raises(UserError, match="is a folder of images; expected the folder of a run"):
+        compare.read([tmp_path / "photos"])
     (tmp_path / "config.json").write_text("")
-    with pytest.raises(UserError, match=r"/config.json can't be read .*; expected the config.json of a run"):
+    with pytest.raises(UserError, match="/config.json can't be read as the configuration of a run"):
         compare.read([tmp_path])
     new = make_run(tmp_path / "new", [])
     with pytest.raises(UserError, match="new: no metrics yet; expected a run that finished an epoch"):

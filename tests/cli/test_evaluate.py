@@ -42,6 +42,6 @@ def test_scores_that_cannot_be_written_leave_the_file_as_it_was(tmp_path, monkey
     assert json.loads(before) == RESULT
     monkeypatch.setattr(score_run, "score_run", lambda *_: {**RESULT, "step": 3})
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError, match=r"scores\.json: .*No space left"):
+    with pytest.raises(OSError, match=r"No space left.*scores\.json"):
         evaluate.main([str(tmp_path), "--json", str(file)])
     assert file.read_text() == before and os.listdir(file.parent) == ["scores.json"]

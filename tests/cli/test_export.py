@@ -74,35 +74,35 @@ def test_a_difference_that_files_show_is_a_warning(run, tmp_path, caplog, monkey
     assert caplog.records[-1].levelname == "WARNING"
 
 
-def test_impossible_requests_are_refused_first(run, tmp_path, capsys):
-    out = str(tmp_path / "out")
-    for flags, text in (
-        (["--format", "onnx", "--float16"], "--float16 with --format onnx: only tflite has it"),
-        (["--format", "tflite", "--float16", "--int8"], "--float16 with --int8: expected one of them"),
-        (["--format", "hub", "--uint8"], "--uint8 with --format hub: only savedmodel, keras, onnx, tflite has it"),
-        ([], "out: expected --format, or a name that ends in one of .keras .onnx .tflite"),
-        (["--format", "keras"], "out: --format keras expects a name that ends in .keras"),
-        (["--format", "onnx", "--size", "30"], "--size 30x30: expected multiples of 4 pixels"),
-        (["--format", "onnx", "--pictures", "no.png"], r"1 of 2 images cannot be used.*no.png"),
-    ):
-        with pytest.raises(UserError, match=text):
-            export.main([str(run), out, *flags])
-    with pytest.raises(UserError, match="out is no file or folder, .* a run: swap them"):
-        export.main([out, str(run), "--format", "onnx"])
-    with pytest.raises(SystemExit):
-        export.main([str(run), out, "--format", "onnx", "--size", "3a"])
-    assert "expected a number of pixels, or WIDTHxHEIGHT" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "flags, text",
+    [
+        ("out --format onnx --float16", "--float16 with --format onnx: only tflite has it"),
+        ("out --format tflite --float16 --int8", "--float16 with --int8: expected one of them"),
+        ("out --format hub --uint8", "--uint8 with --format hub: only savedmodel, keras, onnx, tflite has it"),
+        ("out --format web --size 64", "--size with --format web: only savedmodel"),
+        ("out --format onnx --runtime cdn", "--runtime with --format onnx: only web has it"),
+        ("out", "out: expected --format, or a name that ends in one of .keras .onnx .tflite"),
+        ("out --format keras", "out: --format keras expects a name that ends in .keras"),
+        ("b.keras --format onnx", "b.keras: --format onnx expects a name that ends in .onnx"),
+        ("b.onnx --format savedmodel", "b.onnx: --format savedmodel expects a name without an ending"),
+        ("out --format onnx --size 30", "--size 30x30: expected multiples of 4 pixels"),
+        ("out --format onnx --pictures no.png", r"1 of 2 images cannot be used.*no.png"),
+    ],
+)
+def test_impossible_requests_are_refused_first(run, tmp_path, monkeypatch, flags, text):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=text):
+        export.main([str(run), *flags.split()])
     assert not list(tmp_path.iterdir())
 
 
-def test_the_ending_of_the_name_and_the_format_agree(run, tmp_path):
-    for name, form, text in (
-        ("b.keras", "onnx", "b.keras: --format onnx expects a name that ends in .onnx; keras files end in .keras"),
-        ("b.onnx", "savedmodel", "b.onnx: --format savedmodel expects a name without an ending; onnx files end in .on"),
-        ("b.tflite", "keras", "b.tflite: --format keras expects a name that ends in .keras; tflite files end"),
-    ):
-        with pytest.raises(UserError, match=text):
-            export.main([str(run), str(tmp_path / name), "--format", form])
+def test_swapped_arguments_and_sizes_are_named(run, tmp_path, capsys):
+    with pytest.raises(UserError, match="out is no file or folder, .* a run: swap them"):
+        export.main([str(tmp_path / "out"), str(run), "--format", "onnx"])
+    with pytest.raises(SystemExit):
+        export.main([str(run), str(tmp_path / "out"), "--format", "onnx", "--size", "3a"])
+    assert "expected a number of pixels, or WIDTHxHEIGHT" in capsys.readouterr().err
 
 
 def test_values_of_ranges_are_logged(caplog):

@@ -103,7 +103,7 @@ def test_what_can_not_be_translated_is_explained(port, query, content, status, t
 
 def test_too_many_requests_at_once_are_refused(port, monkeypatch):
     done = threading.Event()
-    monkeypatch.setattr(serve, "translate_content", lambda *arguments: (done.wait(30), (b"made", "a.png"))[1])
+    monkeypatch.setattr(serve, "translate_content", lambda *arguments: (done.wait(30), ("a.png", b"made"))[1])
     with concurrent.futures.ThreadPoolExecutor() as pool:
         waiting = [pool.submit(request, port, "/translate", image()) for _ in range(AT_ONCE)]
         time.sleep(1)
