@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import faulthandler
-import functools
-import itertools
 import json
 import logging
 import os
@@ -32,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 1024  # connections that wait to be accepted
 CONNECT_SECONDS = 2.0  # for one attempt to reach one worker
-HEAR_SECONDS = 60.0  # for a worker to send its line after it has connected, on a machine that is busy
 # Variables with the hosts that gRPC reaches without a proxy; the second holds if there is no first.
 NO_PROXY = ("no_grpc_proxy", "no_proxy")
 INTERVAL = 0.2  # seconds between two attempts
@@ -95,68 +91,123 @@ def _program() -> str:
 
 
 def meet(cluster: Cluster, timeout: float, stack: str) -> None:
-    """Wait until all workers listen, because TensorFlow waits silently and without end; compare their stacks.
+    """Wait until the chief has met all workers, because TensorFlow waits silently and without end; compare the stacks.
 
-    Each worker listens at its own address, and sends its stack, a text that has to be the same on all workers, to the
-    others. When it has heard from all and has reached all, it leaves the port to TensorFlow's server.
+    Each worker listens at its own address, connects to the chief and sends its stack, a text that has to be the same on
+    all workers. When the chief has heard from each worker and has reached the address of each, it sends the same answer
+    to all. No worker starts TensorFlow without this answer, which leaves the ports to TensorFlow's servers.
 
     Raises:
         UserError: The port of this worker is taken, or a worker did not come in time or has another stack.
     """
     own, both = cluster.describe(cluster.index), socket.has_dualstack_ipv6()
-    family, port = socket.AF_INET6 if both else socket.AF_INET, int(cluster.addresses[cluster.index].rpartition(":")[2])
-    stack = f"{stack}, addresses {' '.join(cluster.addresses)}"
-    send = functools.partial(_send, json.dumps([cluster.index, stack]).encode() + b"\n")
-    others = {worker: address for worker, address in enumerate(cluster.addresses) if worker != cluster.index}
-    began, warned, reached, stacks = time.monotonic(), False, set[int](), dict[int, str]()
+    family, port = socket.AF_INET6 if both else socket.AF_INET, _host_and_port(cluster.addresses[cluster.index])[1]
     try:  # on all interfaces, as TensorFlow's server does
         server = socket.create_server(("", port), family=family, dualstack_ipv6=both, backlog=BACKLOG)
     except OSError as error:
         raise UserError(f"{own} can't listen there ({error.strerror}): expected a free port of this machine") from error
-    with server, concurrent.futures.ThreadPoolExecutor(len(others)) as pool:
-        server.setblocking(False)
-        while True:
-            with contextlib.suppress(OSError):  # no other connection waits
-                for _ in range(BACKLOG):
-                    threading.Thread(target=_hear, args=(server.accept()[0], stacks), daemon=True).start()
-            reached.update(itertools.compress(others, pool.map(send, others.values())))
-            missing = ", ".join(others[worker] for worker in others if worker not in reached or worker not in stacks)
-            waited = time.monotonic() - began
-            if not missing:
-                break
-            if waited > timeout:
-                raise UserError(
-                    f"{own} waited for {timeout} s (--start_timeout) and could not reach {missing}: expected a worker"
-                    " at each; are they started, do firewalls let them through?"
-                )
-            if waited > PATIENCE and not warned:
-                logger.warning("%s is waiting for %s", own, missing)
-                warned = True
-            time.sleep(INTERVAL)
-    for worker in others:
-        if stacks[worker] != stack:
-            raise UserError(
-                f"{own} has {stack}, but {cluster.describe(worker)} has {stacks[worker]}: expected the same for all"
+    patience, stack = _Patience(own, timeout), f"{stack}, addresses {' '.join(cluster.addresses)}"
+    with server:
+        if cluster.index == 0:
+            problem = _meet_workers(cluster, server, stack, patience)
+        else:
+            problem = _meet_chief(cluster, stack, patience)
+    if problem:
+        raise UserError(problem)
+
+
+class _Patience:
+    """Limit of the time that a worker waits for the others."""
+
+    def __init__(self, own: str, timeout: float) -> None:
+        self._own, self._timeout = own, timeout
+        self._start, self._warned = time.monotonic(), False
+
+    @property
+    def left(self) -> float:
+        """Seconds until the time is over."""
+        return self._start + self._timeout - time.monotonic()
+
+    def problem(self, missing: str) -> str:
+        """Return the problem when the time is over, else ""; warn once of the missing addresses after a while."""
+        if self.left <= 0:
+            return (
+                f"{self._own} waited for {self._timeout} s (--start_timeout) and could not reach {missing}: expected a"
+                " worker at each; are they started, do firewalls let them through?"
             )
+        if self._timeout - self.left > PATIENCE and not self._warned:
+            logger.warning("%s is waiting for %s", self._own, missing)
+            self._warned = True
+        return ""
 
 
-def _hear(connection: socket.socket, stacks: dict[int, str]) -> None:
-    """Note the stack of the worker at the other end of a connection, which may also come from another program."""
+def _meet_workers(cluster: Cluster, server: socket.socket, stack: str, patience: _Patience) -> str:
+    """Meet all workers as the chief; return the problem that stops all of them, or ""."""
+    others = range(1, cluster.count)
+    connected: dict[socket.socket, tuple[int, str]] = {}  # worker at the other end, and its stack
+    reached: set[socket.socket] = set()  # connections of workers whose addresses answer
+    missing, problem = "all", ""
+    server.settimeout(INTERVAL)
+    while missing and not problem:
+        with contextlib.suppress(OSError):  # no connection waits, or it has ended already
+            threading.Thread(target=_hear, args=(server.accept()[0], connected), daemon=True).start()
+        present = dict(connected)
+        reached |= {each for each in present if each not in reached and _answers(cluster.addresses[present[each][0]])}
+        stacks = {worker: found for each, (worker, found) in present.items() if each in reached}
+        missing = ", ".join(cluster.addresses[worker] for worker in others if worker not in stacks)
+        if missing:
+            problem = patience.problem(missing)
+        elif different := [worker for worker in others if stacks[worker] != stack]:
+            problem = (
+                f"worker 0 ({cluster.addresses[0]}) has {stack}, but {cluster.describe(different[0])} has"
+                f" {stacks[different[0]]}: expected the same for all"
+            )
+        for each in present:
+            with contextlib.suppress(OSError):  # a worker that was lost starts again, or is missing from now on
+                each.sendall(json.dumps([missing, problem]).encode() + b"\n")
+    return problem
+
+
+def _hear(connection: socket.socket, connected: dict[socket.socket, tuple[int, str]]) -> None:
+    """List a worker in `connected` while its connection lasts; other programs may have connected, too."""
     with connection, contextlib.suppress(OSError, ValueError, TypeError):
-        connection.settimeout(HEAR_SECONDS)
-        worker, stack = json.loads(connection.makefile("rb").readline())
-        stacks[int(worker)] = str(stack)
+        lines = connection.makefile("rb")
+        worker, stack = json.loads(lines.readline())
+        connected[connection] = int(worker), str(stack)
+        lines.readline()  # waits for the end
+    connected.pop(connection, None)
 
 
-def _send(line: bytes, address: str) -> bool:
-    """Send a line to the worker at an address; return whether something listens there."""
-    host, _, port = address.rpartition(":")
+def _meet_chief(cluster: Cluster, stack: str, patience: _Patience) -> str:
+    """Report to the chief until it has met all workers; return the problem that stops all of them, or ""."""
+    address = cluster.addresses[0]
+    while not (problem := patience.problem(address)):
+        with contextlib.suppress(OSError, ValueError, TypeError):  # not there yet, or lost, or another program
+            with socket.create_connection(_host_and_port(address), CONNECT_SECONDS) as connection:
+                connection.settimeout(max(patience.left, INTERVAL))
+                connection.sendall(json.dumps([cluster.index, stack]).encode() + b"\n")
+                for line in connection.makefile("rb"):
+                    missing, problem = json.loads(line)
+                    if problem or not missing:
+                        return str(problem)
+                    if problem := patience.problem(missing):
+                        return problem
+        time.sleep(INTERVAL)
+    return problem
+
+
+def _answers(address: str) -> bool:
+    """Return whether a worker listens at an address."""
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as connection:
-            connection.sendall(line)
-            return True
+        socket.create_connection(_host_and_port(address), CONNECT_SECONDS).close()
+        return True
     except (OSError, ValueError):  # ValueError: no name of a host
         return False
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 @contextlib.contextmanager
