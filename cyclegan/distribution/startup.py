@@ -32,6 +32,7 @@ CONNECT_SECONDS = 2.0  # for one attempt to reach one worker
 # Variables with the hosts that gRPC reaches without a proxy; the second holds if there is no first.
 NO_PROXY = ("no_grpc_proxy", "no_proxy")
 INTERVAL = 0.2  # seconds between two attempts
+UNEXPECTED = (OSError, ValueError, TypeError)  # of connections that are lost, or that come from other programs
 PATIENCE = 10.0  # seconds until a warning names the missing workers
 
 
@@ -101,7 +102,7 @@ def meet(cluster: Cluster, timeout: float, stack: str) -> None:
         UserError: The port of this worker is taken, or a worker did not come in time or has another stack.
     """
     own, both = cluster.describe(cluster.index), socket.has_dualstack_ipv6()
-    family, port = socket.AF_INET6 if both else socket.AF_INET, _host_and_port(cluster.addresses[cluster.index])[1]
+    family, port = socket.AF_INET6 if both else socket.AF_INET, int(cluster.addresses[cluster.index].rpartition(":")[2])
     try:  # on all interfaces, as TensorFlow's server does
         server = socket.create_server(("", port), family=family, dualstack_ipv6=both, backlog=BACKLOG)
     except OSError as error:
@@ -170,7 +171,7 @@ def _meet_workers(cluster: Cluster, server: socket.socket, stack: str, patience:
 
 def _hear(connection: socket.socket, connected: dict[socket.socket, tuple[int, str]]) -> None:
     """List a worker in `connected` while its connection lasts; other programs may have connected, too."""
-    with connection, contextlib.suppress(OSError, ValueError, TypeError):
+    with connection, contextlib.suppress(*UNEXPECTED):
         lines = connection.makefile("rb")
         worker, stack = json.loads(lines.readline())
         connected[connection] = int(worker), str(stack)
@@ -182,32 +183,30 @@ def _meet_chief(cluster: Cluster, stack: str, patience: _Patience) -> str:
     """Report to the chief until it has met all workers; return the problem that stops all of them, or ""."""
     address = cluster.addresses[0]
     while not (problem := patience.problem(address)):
-        with contextlib.suppress(OSError, ValueError, TypeError):  # not there yet, or lost, or another program
-            with socket.create_connection(_host_and_port(address), CONNECT_SECONDS) as connection:
-                connection.settimeout(max(patience.left, INTERVAL))
-                connection.sendall(json.dumps([cluster.index, stack]).encode() + b"\n")
-                for line in connection.makefile("rb"):
-                    missing, problem = json.loads(line)
-                    if problem or not missing:
-                        return str(problem)
-                    if problem := patience.problem(missing):
-                        return problem
+        # The chief is not there yet, or is lost, or the port belongs to another program.
+        with contextlib.suppress(*UNEXPECTED), _connect(address) as link:
+            link.settimeout(max(patience.left, INTERVAL))
+            link.sendall(json.dumps([cluster.index, stack]).encode() + b"\n")
+            for line in link.makefile("rb"):
+                missing, problem = json.loads(line)
+                problem = problem or (missing and patience.problem(missing))
+                if problem or not missing:
+                    return str(problem)
         time.sleep(INTERVAL)
     return problem
 
 
 def _answers(address: str) -> bool:
     """Return whether a worker listens at an address."""
-    try:
-        socket.create_connection(_host_and_port(address), CONNECT_SECONDS).close()
+    with contextlib.suppress(*UNEXPECTED), _connect(address):
         return True
-    except (OSError, ValueError):  # ValueError: no name of a host
-        return False
+    return False
 
 
-def _host_and_port(address: str) -> tuple[str, int]:
+def _connect(address: str) -> socket.socket:
+    """Connect to an address; raise `OSError`, or `ValueError` for what can't be the name of a host."""
     host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
+    return socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS)
 
 
 @contextlib.contextmanager

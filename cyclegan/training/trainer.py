@@ -205,10 +205,10 @@ class Trainer:
         self._write_page("training")
 
     def _estimate(self, seconds_per_step: float) -> tuple[float, str]:
-        """Return the seconds of the rest of the run, given those of a training step, and a description.
+        """Return the seconds of the rest of the run, given the seconds of a training step, and a description.
 
-        On a CPU, it also has the time of a new run with --preset fast if that is much shorter, by a count of its
-        operations, which is known for the objective cyclegan.
+        On a CPU, the description of a run with the objective cyclegan also proposes --preset fast, if it takes less
+        than a third of the time by a count of operations.
         """
         train, test = (split.dataset for split in self.splits)
         epochs, is_on_cpu = self._epochs - self.state.epoch, not hardware.has_accelerator()
@@ -373,12 +373,12 @@ class Trainer:
             self.divergence.inspect(call, is_finite, self.state)
 
     def _ends_with_call(self, split: Split) -> bool:
-        """Return whether something must happen after the call that was started last, once its outcome is known."""
+        """Return whether the end of a profile, a log line, a preview or a checkpoint is due after the last call."""
         is_profiled = split.is_train and self._profiler.should_stop(self.state.step)
         return is_profiled or self._is_log_due(split) or self._is_preview_due(split) or self.policy.is_due()
 
     def _end_call(self, split: Split) -> None:
-        """Write the profile, the means since the last log line and a checkpoint, if they are due; obey signals."""
+        """Write what is due after the last call, whose outcome is known; obey signals."""
         if split.is_train and self._profiler.should_stop(self.state.step):
             self._profiler.stop()
         if self._is_log_due(split):
