@@ -170,18 +170,18 @@ def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pea
         steps_per_call = choose_steps_per_call(flops / (ASSUMED_SHARE * peak), config.run.log_every)
         steps_per_call = workers.broadcast_from_chief(steps_per_call)
     assert data.train_x is not None and data.train_y is not None
-    shape, options = (model.global_batch_size, data.size), {"steps_per_call": steps_per_call}
+    shape, test_names = (model.global_batch_size, data.size), (data.test_x.names, data.test_y.names)
     train = UnpairedDataset(
         data.train_x,
         data.train_y,
         *shape,
         config.optimization.seed,
-        (data.train_x.names, data.train_y.names),
+        names=(data.train_x.names, data.train_y.names),
+        steps_per_call=steps_per_call,
         flip=not config.data.no_flip,
         epoch_size=config.data.epoch_size,
-        **options,
     )
-    test = UnpairedDataset(data.test_x, data.test_y, *shape, names=(data.test_x.names, data.test_y.names), **options)
+    test = UnpairedDataset(data.test_x, data.test_y, *shape, names=test_names, steps_per_call=steps_per_call)
     if config.uses_pairs and data.pairs is not None:
         train.set_pairs(data.pairs, config.data.paired_share)
     if data.in_decay and hasattr(config.optimization, "decay_from"):
