@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -107,48 +107,41 @@ def meet(cluster: Cluster, timeout: float, stack: str) -> None:
         server = socket.create_server(("", port), family=family, dualstack_ipv6=both, backlog=BACKLOG)
     except OSError as error:
         raise UserError(f"{own} can't listen there ({error.strerror}): expected a free port of this machine") from error
-    patience, stack = _Patience(own, timeout), f"{stack}, addresses {' '.join(cluster.addresses)}"
+    start, warned = time.monotonic(), False
+
+    def check_time(missing: str) -> str:
+        """Return the problem when the time is over, else ""; warn once of the missing addresses after a while."""
+        nonlocal warned
+        waited = time.monotonic() - start
+        if waited > PATIENCE and not warned:
+            logger.warning("%s is waiting for %s", own, missing)
+            warned = True
+        if waited <= timeout:
+            return ""
+        return (
+            f"{own} waited for {timeout} s (--start_timeout) and could not reach {missing}: expected a worker at each;"
+            " are they started, do firewalls let them through?"
+        )
+
+    stack = f"{stack}, addresses {' '.join(cluster.addresses)}"
     with server:
-        if cluster.index == 0:
-            problem = _meet_workers(cluster, server, stack, patience)
-        else:
-            problem = _meet_chief(cluster, stack, patience)
+        server.settimeout(INTERVAL)
+        is_chief = cluster.index == 0
+        problem = (
+            _meet_workers(cluster, server, stack, check_time)
+            if is_chief
+            else _meet_chief(cluster, stack, timeout, check_time)
+        )
     if problem:
         raise UserError(problem)
 
 
-class _Patience:
-    """Limit of the time that a worker waits for the others."""
-
-    def __init__(self, own: str, timeout: float) -> None:
-        self._own, self._timeout = own, timeout
-        self._start, self._warned = time.monotonic(), False
-
-    @property
-    def left(self) -> float:
-        """Seconds until the time is over."""
-        return self._start + self._timeout - time.monotonic()
-
-    def problem(self, missing: str) -> str:
-        """Return the problem when the time is over, else ""; warn once of the missing addresses after a while."""
-        if self.left <= 0:
-            return (
-                f"{self._own} waited for {self._timeout} s (--start_timeout) and could not reach {missing}: expected a"
-                " worker at each; are they started, do firewalls let them through?"
-            )
-        if self._timeout - self.left > PATIENCE and not self._warned:
-            logger.warning("%s is waiting for %s", self._own, missing)
-            self._warned = True
-        return ""
-
-
-def _meet_workers(cluster: Cluster, server: socket.socket, stack: str, patience: _Patience) -> str:
+def _meet_workers(cluster: Cluster, server: socket.socket, stack: str, check_time: Callable[[str], str]) -> str:
     """Meet all workers as the chief; return the problem that stops all of them, or ""."""
     others = range(1, cluster.count)
     connected: dict[socket.socket, tuple[int, str]] = {}  # worker at the other end, and its stack
     reached: set[socket.socket] = set()  # connections of workers whose addresses answer
     missing, problem = "all", ""
-    server.settimeout(INTERVAL)
     while missing and not problem:
         with contextlib.suppress(OSError):  # no connection waits, or it has ended already
             threading.Thread(target=_hear, args=(server.accept()[0], connected), daemon=True).start()
@@ -157,7 +150,7 @@ def _meet_workers(cluster: Cluster, server: socket.socket, stack: str, patience:
         stacks = {worker: found for each, (worker, found) in present.items() if each in reached}
         missing = ", ".join(cluster.addresses[worker] for worker in others if worker not in stacks)
         if missing:
-            problem = patience.problem(missing)
+            problem = check_time(missing)
         elif different := [worker for worker in others if stacks[worker] != stack]:
             problem = (
                 f"worker 0 ({cluster.addresses[0]}) has {stack}, but {cluster.describe(different[0])} has"
@@ -179,17 +172,17 @@ def _hear(connection: socket.socket, connected: dict[socket.socket, tuple[int, s
     connected.pop(connection, None)
 
 
-def _meet_chief(cluster: Cluster, stack: str, patience: _Patience) -> str:
+def _meet_chief(cluster: Cluster, stack: str, timeout: float, check_time: Callable[[str], str]) -> str:
     """Report to the chief until it has met all workers; return the problem that stops all of them, or ""."""
     address = cluster.addresses[0]
-    while not (problem := patience.problem(address)):
+    while not (problem := check_time(address)):
         # The chief is not there yet, or is lost, or the port belongs to another program.
         with contextlib.suppress(*UNEXPECTED), _connect(address) as link:
-            link.settimeout(max(patience.left, INTERVAL))
+            link.settimeout(timeout)
             link.sendall(json.dumps([cluster.index, stack]).encode() + b"\n")
             for line in link.makefile("rb"):
                 missing, problem = json.loads(line)
-                problem = problem or (missing and patience.problem(missing))
+                problem = problem or (missing and check_time(missing))
                 if problem or not missing:
                     return str(problem)
         time.sleep(INTERVAL)

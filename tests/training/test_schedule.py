@@ -6,7 +6,7 @@ import pytest
 from cyclegan.config import Config
 from cyclegan.errors import UserError
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.schedule import StepLearningRates, learning_rates
+from cyclegan.training.schedule import learning_rates, rates_of_last_step, rates_of_next_call
 from tests.training.fakes import make_dataset
 
 
@@ -48,10 +48,15 @@ def test_both_rates_fall_together():
 def test_steps_use_the_rates_at_their_first_pair(make_images):
     dataset = make_dataset(make_images(7, 16), 3, seed=0, steps_per_call=2)
     settings = types.SimpleNamespace(lr=1, lr_discriminator=2, decay_factor=lambda epochs_done: epochs_done, epochs=2)
-    rates = StepLearningRates(settings, dataset)
     state = TrainState(epoch=1)
-    assert rates.of_next_call(state) == [(1, 2, 1 / 2), (1 + 3 / 7, 2 * (1 + 3 / 7), (1 + 3 / 7) / 2)]
+    assert rates_of_next_call(settings, dataset, state) == [
+        (1, 2, 1 / 2),
+        (1 + 3 / 7, 2 * (1 + 3 / 7), (1 + 3 / 7) / 2),
+    ]
     state.train.pairs_done = 7  # the last step began with pair 6
-    assert rates.of_last_step(state) == {"learning_rate": 1 + 6 / 7, "learning_rate_discriminators": 2 * (1 + 6 / 7)}
+    assert rates_of_last_step(settings, dataset, state) == {
+        "learning_rate": 1 + 6 / 7,
+        "learning_rate_discriminators": 2 * (1 + 6 / 7),
+    }
     settings.lr_discriminator = 1
-    assert rates.of_last_step(state) == {"learning_rate": 1 + 6 / 7}
+    assert rates_of_last_step(settings, dataset, state) == {"learning_rate": 1 + 6 / 7}
