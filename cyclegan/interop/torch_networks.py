@@ -123,7 +123,7 @@ def _reason(error: Exception) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class NetworkLayout:
     """The architecture of a network, and the names of its modules in a state dict."""
 
     expected: str  # end of error messages about the state dict
@@ -141,7 +141,7 @@ class Layout:
         return f"{architecture} from {self.channels_in} to {self.channels_out} channels with {rest}"
 
 
-def find_generator(state: StateDict) -> Layout:
+def find_generator(state: StateDict) -> NetworkLayout:
     """Return the layout of the generator in a state dict.
 
     Raises:
@@ -154,7 +154,7 @@ def find_generator(state: StateDict) -> Layout:
     settings.update(variant="paper", filters=first[0], upsample="transpose")
     settings.update(_normalization_settings(state, normalizations[0]))
     channels_out = last[1 if unet else 0]  # the last convolution of a U-Net is transposed
-    return Layout(GENERATOR, settings, convolutions, normalizations, first[1], channels_out)
+    return NetworkLayout(GENERATOR, settings, convolutions, normalizations, first[1], channels_out)
 
 
 def _find_resnet(state: StateDict) -> tuple[dict[str, Any], list[str], list[str]]:
@@ -196,7 +196,7 @@ def _find_unet(state: StateDict) -> tuple[dict[str, Any], list[str], list[str]]:
     return {"generator": UNETS[halvings]}, [*down, *up, "model.model.3"], [*down[1:-1], *up]
 
 
-def find_discriminator(state: StateDict) -> Layout:
+def find_discriminator(state: StateDict) -> NetworkLayout:
     """Return the layout of the discriminator in a state dict; raise `UserError` as `find_generator`."""
     settings: dict[str, Any]
     if "net.0.weight" in state:
@@ -216,7 +216,7 @@ def find_discriminator(state: StateDict) -> Layout:
     first, last = (_kernel_of(state, name, DISCRIMINATOR).shape for name in (convolutions[0], convolutions[-1]))
     settings.update(variant="paper", filters=first[0], discriminator_norm="same")
     settings.update(_normalization_settings(state, normalizations[0]))
-    return Layout(DISCRIMINATOR, settings, convolutions, normalizations, first[1], last[0])
+    return NetworkLayout(DISCRIMINATOR, settings, convolutions, normalizations, first[1], last[0])
 
 
 def _kernel_of(state: StateDict, name: str, expected: str) -> np.ndarray:
@@ -258,7 +258,7 @@ class TorchNetwork:
 
     path: str
     state: StateDict
-    layout: Layout
+    layout: NetworkLayout
 
     def copy_to(self, network: tf.keras.Model) -> None:
         """Copy the weights into a network of this package that was built with the settings of the layout.
@@ -309,7 +309,7 @@ def combined_settings(networks: Mapping[str, TorchNetwork]) -> dict[str, tuple[A
     return combined
 
 
-def _copy_weights(network: tf.keras.Model, state: StateDict, layout: Layout) -> None:
+def _copy_weights(network: tf.keras.Model, state: StateDict, layout: NetworkLayout) -> None:
     """Copy the weights of a state dict into a network.
 
     Kernels are [out, in, H, W] in PyTorch and [H, W, in, out] here; of transposed convolutions, in and out are swapped
