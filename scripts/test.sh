@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Check format, style and types, and run the tests. Makes the environment first, see setup.sh.
-#   scripts/test.sh                 the quick tests: every module, a training that is killed and resumed
-#   scripts/test.sh --all           all tests
-#   scripts/test.sh --both_stacks   the quick tests and those whose result the stack may change
+#   scripts/test.sh         the quick tests: every module, a training that is killed and resumed
+#   scripts/test.sh --all   all tests
 # Further arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,7 +1,6 @@
 """Start TensorFlow once per test process, with eight logical CPU devices, and choose which tests run.
 
-Without `--all`, tests marked `slow` are left out, and of the cases of a test marked `sampled` the first one runs. With
-`--both_stacks`, the slow tests in the files of `BOTH_STACKS` run, too: .ci/run uses it for the second stack.
+Without `--all`, tests marked `slow` are left out, and of the cases of a test marked `sampled` the first one runs.
 """
 
 import gc
@@ -27,16 +26,13 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as for a background job
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LITTLE_MEMORY = 8e9  # bytes
 FORKING = "tests/run/test_kill.py"  # goes first, because forking a process that has grown takes long
-BOTH_STACKS = ("export/test_exporter.py", "system/resume/test_exact.py", "system/test_several_workers.py", "training/")
 LONGEST = ("system", "training", "networks", "cli", "scripts")  # folders of `tests`
 make_strategy(8)  # starts TensorFlow with eight logical devices; strategies of fewer share them
 
 
 def pytest_addoption(parser):
-    """Add the options --all and --both_stacks."""
+    """Add the option --all."""
     parser.addoption("--all", action="store_true", help="run all tests, not only the quick ones")
-    text = "run the quick tests, and slow ones whose result the versions of TensorFlow and Keras may change"
-    parser.addoption("--both_stacks", action="store_true", help=text)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -45,12 +41,10 @@ def pytest_collection_modifyitems(config, items):
     Only with `--no-loadscope-reorder`: otherwise pytest-xdist starts files with many tests first, and long ones last.
     """
     if not config.getoption("--all"):
-        also_slow = tuple(f"tests/{path}" for path in BOTH_STACKS) if config.getoption("--both_stacks") else ()
         seen, kept, left_out = set(), [], []
         for item in items:
             test = item.nodeid.split("[")[0]
-            is_slow = item.get_closest_marker("slow") and not item.nodeid.startswith(also_slow)
-            skipped = is_slow or (item.get_closest_marker("sampled") and test in seen)
+            skipped = item.get_closest_marker("slow") or (item.get_closest_marker("sampled") and test in seen)
             (left_out if skipped else kept).append(item)
             seen.add(test)
         config.hook.pytest_deselected(items=left_out)
