@@ -37,12 +37,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # The Keras of `tf.keras` is decided here, whatever other programs need, because the networks are made for it.
 os.environ.update({"TF_USE_LEGACY_KERAS": "0", "KERAS_BACKEND": "tensorflow"})
 
-_LAZY = {
-    "Run": "cyclegan.api",
-    "load": "cyclegan.api",
-    "train": "cyclegan.api",
-    "translate": "cyclegan.inference.translate_files",
-}
+_LAZY = {"translate": "cyclegan.inference.translate_files", **dict.fromkeys(("Run", "load", "train"), "cyclegan.api")}
 
 
 def __getattr__(name: str) -> object:

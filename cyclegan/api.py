@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import logging
 import math
 import os
@@ -16,7 +15,7 @@ from cyclegan.cli import export as export_command
 from cyclegan.cli import train as train_command
 from cyclegan.config import command_line
 from cyclegan.config.config import all_settings
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, check_path
 from cyclegan.evaluation.score_run import ScoreOptions, score_run
 from cyclegan.inference.model import Model
 from cyclegan.run import metrics_log
@@ -31,17 +30,10 @@ SHOWN_EPOCHS = 5  # of a history
 class History(dict[str, list[float]]):
     """A table of metrics, a column by name; shown are the last `SHOWN_EPOCHS` epochs, with a line for each metric."""
 
-    def _lines(self) -> list[list[str]]:
-        return [[name, *(f"{value:.4g}" for value in column[-SHOWN_EPOCHS:])] for name, column in self.items()]
-
     def __repr__(self) -> str:
         width = max(map(len, self), default=0)
-        lines = (f"{name:{width}}" + "".join(f"{cell:>12}" for cell in cells) for name, *cells in self._lines())
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in line) for line in self._lines())
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        cells = {name: "".join(f"{value:12.4g}" for value in column[-SHOWN_EPOCHS:]) for name, column in self.items()}
+        return "\n".join(f"{name:{width}}{row}" for name, row in cells.items())
 
 
 class Run(Model):
@@ -86,6 +78,7 @@ class Run(Model):
         Raises:
             UserError: The file exists or can't be written, or its output is not the network's.
         """
+        check_path(os.fspath(out))
         with _messages():
             return export_command.export_run(self.path, out, checkpoint=self.checkpoint.name, **_plain(options))
 
@@ -103,16 +96,14 @@ class Run(Model):
     def __repr__(self) -> str:
         config, state = self.config, self.train_state
         height, width = config.data.image_shape
-        lines = [
+        rows = (row for row in metrics_log.epochs(self.path / "metrics.jsonl") if row["epoch"] == state.epoch)
+        shown = [f"{name[5:]} {value:.4g}" for row in rows for name, value in row.items() if name.startswith(SHOWN)]
+        return (
             f"Run {self.path}: {config.objective.objective}, {config.networks.generator} of {config.networks.filters}"
-            f" filters, trained on {config.data.dataset} at {width} x {height} pixels",
-            f"{state.epoch} of {config.optimization.epochs} epochs, {state.step} steps; {self.checkpoint.name}",
-        ]
-        for row in metrics_log.epochs(self.path / "metrics.jsonl"):
-            shown = [f"{name[5:]} {value:.4g}" for name, value in row.items() if name.startswith(SHOWN)]
-            if row["epoch"] == state.epoch and shown:
-                lines.append(f"Held-out images: {', '.join(shown)}")
-        return "\n  ".join(lines)
+            f" filters, trained on {config.data.dataset} at {width} x {height} pixels\n"
+            f"  {state.epoch} of {config.optimization.epochs} epochs, {state.step} steps; {self.checkpoint.name}\n"
+            f"  Held-out images: {', '.join(shown) or 'no metrics of this epoch'}"
+        )
 
 
 load = Run  # `cyclegan.load`
@@ -158,12 +149,10 @@ class _KerasCallbacks:
         self._callbacks = callbacks
 
     def on_epoch_end(self, epoch: Epoch) -> None:
+        parts = epoch.metrics.items()
+        logs = {f"{split}/{name}": value for split, values in parts for name, value in values.items()}
         for callback in self._callbacks:
-            callback.on_epoch_end(epoch.state.epoch - 1, _columns(epoch.metrics))
-
-
-def _columns(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    return {f"{split}/{name}": value for split, values in metrics.items() for name, value in values.items()}
+            callback.on_epoch_end(epoch.state.epoch - 1, logs)
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import re
 INTERNALS = re.compile(r"^({{.*?}} ?)+| ?\[Op:.*$")
 # Beginnings of lines about places in the code.
 PLACES = (" ", "\t", "Detected at node", "Node:", "<stack traces unavailable>")
-BUCKET = re.compile(r"(gs|s3[an]?|hdfs|viewfs|abfss?|wasbs?|az|oss|dbfs):/")
-LONGEST_PATH = 4000  # bytes; Linux takes 4095
+URL = re.compile(r"[a-z][a-z\d+.-]+:/", re.IGNORECASE)  # gs://bucket/run, and gs:/bucket/run, as pathlib writes it
+LONGEST_PATH, LONGEST_NAME = 4000, 255  # bytes; Linux takes paths of 4095
 DEEPEST_PATH = 400  # nested folders; Python's own limit is 1000 nested calls
 
 
@@ -54,17 +54,20 @@ def printable(text: object) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def check_path(text: str) -> None:
-    """Raise `UserError` if a text can't be the path of a file on this machine."""
-    if BUCKET.match(text):
-        problem = "a bucket; expected a path on this machine: mount the bucket, or copy the folder with its own tool"
-    elif len(os.fsencode(text)) > LONGEST_PATH or text.count("/") > DEEPEST_PATH or "\0" in text:
+def check_path(text: str, flag: str = "") -> None:
+    """Raise `UserError` if a text, the value of a flag, can't be the path of a file on this machine."""
+    names = text.encode(errors="replace").split(b"/")
+    if URL.match(text):
+        problem = "a URL; expected a path on this machine: mount the storage, or copy the files with its own tool"
+    elif sum(map(len, names)) > LONGEST_PATH or len(names) > DEEPEST_PATH or "\0" in text:
         problem = f"no path; expected at most {LONGEST_PATH} bytes, {DEEPEST_PATH} nested folders and no null byte"
+    elif max(map(len, names)) > LONGEST_NAME:
+        problem = f"no path; expected names of at most {LONGEST_NAME} bytes between the slashes"
     elif text.startswith("~") and os.path.expanduser(text) == text:
         problem = "there is no such user; expected ~/, ~USER/, or ./~ for a name that begins so"
     else:
         return
-    raise UserError(f"{printable(text[:80])}{'...' * (len(text) > 80)}: {problem}")
+    raise UserError(f"{flag} {printable(text[:80])}{'...' * (len(text) > 80)}: {problem}".lstrip())
 
 
 def counted(number: int, noun: str) -> str:

@@ -6,7 +6,7 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import UserError, check_path, printable
 
 EXPORTS = (".onnx", ".tflite", ".keras")  # endings of exported networks
 MARKERS = ("saved_model.pb", "networks.json")  # files in folders that are exported networks
@@ -33,6 +33,7 @@ def describe_path(path: str | os.PathLike[str]) -> str:
 
 def check_run(run: str | os.PathLike[str], others: Sequence[str | os.PathLike[str]] = ()) -> None:
     """Raise `UserError` if a path is not a run; name another argument that is one."""
+    check_path(os.fspath(run))
     if (pathlib.Path(run).expanduser() / "config.json").is_file():
         return
     what = f"{printable(run)} is {describe_path(run)}"

@@ -53,7 +53,7 @@ class Run:
     changes: list[tuple[int, list[str]]]
     few: str | None = None
 
-    def curve(self, name: str) -> dict[int, float]:
+    def curve(self, name: str) -> dict[float, float]:
         """Return a metric by epoch: of the held-out images if it is a loss, otherwise of training, if these have it."""
         test, train = self.curves["test"].get(name, {}), self.curves["train"].get(name, {})
         return test or train if name.startswith("loss_") else train or test
@@ -128,7 +128,7 @@ def notes(runs: Sequence[Run]) -> list[str]:
     return [printable(line) for line in lines]
 
 
-def _cell(name: str, curve: Mapping[int, float], has_best: bool) -> str:
+def _cell(name: str, curve: Mapping[float, float], has_best: bool) -> str:
     """Return the last value of a metric, and the best one if it is an error or a score."""
     if not curve:
         return ABSENT

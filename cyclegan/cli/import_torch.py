@@ -137,8 +137,7 @@ def main(argv: Sequence[str] | None = None) -> pathlib.Path:
     for name in networks_of(config):
         if name not in networks:
             logger.info("No file was given for %s: it begins with random weights", MEANING[name])
-    folder = shlex.quote(str(path))
-    logger.info("Train it with: %s --config %s/config.json --output_dir %s", terminal.command("train"), folder, folder)
+    logger.info("Train it with: %s --output_dir %s", terminal.command("train"), shlex.quote(str(path)))
     return path
 
 

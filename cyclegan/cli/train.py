@@ -15,6 +15,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cyclegan import terminal
 from cyclegan.config import Config, command_line, serialization
 from cyclegan.errors import UserError
+from cyclegan.run.run_directory import (
+    RunDirectory,
+    check_output_dir,
+    describe_last,
+    saved_checkpoints,
+    split_checkpoint,
+)
 from cyclegan.run.trackers import check_packages
 
 if TYPE_CHECKING:
@@ -42,18 +49,16 @@ def train(
     terminal.configure_logging(config.run.verbose)
     check_packages(config.run)
     from cyclegan.data.sources import check_dataset
-    from cyclegan.run.run_directory import check_output_dir, describe_last
 
     check_dataset(config.data)
     check_output_dir(config)
 
-    last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir).expanduser())
+    last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir))
     # Not earlier: --help and wrong flags need not wait for TensorFlow.
     with terminal.phase("Starting TensorFlow"), terminal.start():
         from cyclegan.distribution.startup import start_workers
         from cyclegan.distribution.strategy import explain_unseen_gpus
         from cyclegan.networks import compat
-        from cyclegan.run.run_directory import RunDirectory
         from cyclegan.training.setup import config_of_worker, load_data, make_trainer
 
         workers = start_workers(config.distribution)
@@ -78,51 +83,47 @@ def train(
 def configure(argv: Sequence[str] | None, **settings: Any) -> tuple[Config, Mapping[str, TorchNetwork]]:
     """Return the configuration, and the networks of PyTorch with which --init_from begins a new run.
 
-    `settings` win over the flags of the command line.
-
-    A resumed run has its own networks and, without --epochs, its own number of epochs. So the files of --init_from may
-    have been deleted, and a finished run stays finished.
+    `settings` win over the flags of the command line, which win over the settings of the run in --output_dir that
+    resumes. This needs the files of --init_from no more.
 
     Raises:
         UserError: A value cannot work, or flags contradict the networks of --init_from, or these cannot be read.
     """
     typed = {**command_line.parse_flags(argv), **settings}
     given = {**command_line.settings_below(typed), **typed}
-    from cyclegan.run.run_directory import saved_checkpoints, split_checkpoint
-
-    folder = {name: given[name] for name in ("dataset", "output_dir") if name in given}
-    own = pathlib.Path(Config.from_settings(**folder).run.output_dir)
-    resumes = saved_checkpoints(own / "checkpoints") and not given.get("clear_output_dir")
-    so_far: dict[str, tuple[Any, str]] = {}
-    if resumes and "epochs" not in given:
-        with contextlib.suppress(UserError):  # `RunDirectory` reports a damaged file
-            saved = serialization.load(own / "config.json").config
-            so_far["epochs"] = saved.optimization.epochs, os.fspath(own)
-    if not given.get("init_from"):
-        return command_line.configure(typed, so_far), {}
+    paths = Config.from_settings(**{name: given.get(name) for name in ("dataset", "output_dir", "init_from")}).run
+    if not given.get("clear_output_dir") and (own := _own_settings(pathlib.Path(paths.output_dir))):
+        return command_line.configure({**typed, "output_dir": paths.output_dir}, own=own), {}
+    if not paths.init_from:
+        return command_line.configure(typed), {}
     from cyclegan.cli.import_torch import networks_of
     from cyclegan.interop.torch_networks import combined_settings, find_files, read_networks
 
-    source = own if resumes else split_checkpoint(given["init_from"])[0]
+    source, _ = split_checkpoint(paths.init_from)
     weights: dict[str, TorchNetwork] = {}
-    if resumes or (source / "config.json").exists():
+    if (source / "config.json").exists():
         saved = serialization.load(source / "config.json").config
         channels = {"channels_x": saved.data.channels_x, "channels_y": saved.data.channels_y}
         networks = {**dataclasses.asdict(saved.networks), **channels}
         fixed: dict[str, tuple[Any, str]] = {name: (value, os.fspath(source)) for name, value in networks.items()}
         names = networks_of(saved)
     else:
-        weights = read_networks(find_files(given["init_from"]))
+        weights = read_networks(find_files(paths.init_from))
         fixed, names = combined_settings(weights), list(weights)
-    config = command_line.configure(typed, {**fixed, **so_far})
-    needed = networks_of(config)
-    if "discriminator_warmup" not in typed and resumes:
-        config = config.replace(discriminator_warmup=saved.optimization.discriminator_warmup)
-    elif "discriminator_warmup" not in typed and any(
+    config = command_line.configure(typed, fixed)
+    if "discriminator_warmup" not in typed and any(
         pair.generator in names and f"D_{pair.domain}" not in names for pair in config.objective.adversaries
     ):
         config = config.replace(discriminator_warmup=WARMUP)
-    return config, {name: weights[name] for name in needed if name in weights}
+    return config, {name: weights[name] for name in networks_of(config) if name in weights}
+
+
+def _own_settings(folder: pathlib.Path) -> dict[str, Any]:
+    """Return the settings of the run in a folder that resumes; none if a new one begins."""
+    if saved_checkpoints(folder / "checkpoints"):
+        with contextlib.suppress(UserError):  # `RunDirectory` reports a damaged file
+            return serialization.load(folder / "config.json").config.chosen_settings()
+    return {}
 
 
 def program() -> NoReturn:

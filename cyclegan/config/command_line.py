@@ -8,7 +8,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn, Optional
 
 import cyclegan
@@ -16,15 +16,13 @@ from cyclegan import terminal
 from cyclegan.config import serialization
 from cyclegan.config.config import (
     SECTIONS,
-    SETTINGS_OF_A_START,
     Config,
-    Setting,
     all_settings,
     components,
     section_classes,
     settings_of,
 )
-from cyclegan.config.fields import field_help, field_type
+from cyclegan.config.fields import Setting
 from cyclegan.errors import UserError, check_path
 
 _PAPER = {
@@ -65,6 +63,7 @@ REFERENCE_FLAGS = {
     "direction": "both directions are trained",
 }
 WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
+WITHOUT_PATHS = ("--mlflow", "--features", "--evaluate_features")  # flags whose values are URIs, or KIND:FILE
 NEGATIVE_RANGE = re.compile(r"-[\d.].*[:e]")  # LO:HI with a negative LO; also -1e9
 
 
@@ -82,29 +81,31 @@ class ArgumentParser(argparse.ArgumentParser):
             UserError: No program can use a path.
             SystemExit: A flag is unknown or has a wrong type (code 2), or --help or --version was given (code 0).
         """
-        argv = sys.argv[1:] if args is None else args
-        for text in argv:
-            check_path(text.partition("=")[2] if text.startswith("--") else text)
-        given, unknown = self.parse_known_intermixed_args([_normalized(text) for text in argv], namespace)
-        wrong = [self._explain(text) for text, before in zip(unknown, ["", *unknown]) if not _is_value(text, before)]
+        argv = [_normalized(text) for text in (sys.argv[1:] if args is None else args)]
+        for before, text in zip(["", *argv], argv):
+            flag, _, value = text.partition("=") if text.startswith("--") else (before, "", text)
+            if flag not in WITHOUT_PATHS:
+                check_path(value)
+        given, unknown = self.parse_known_intermixed_args(argv, namespace)
+        wrong = [
+            explain(text, self._option_string_actions)
+            for text, before in zip(unknown, ["", *unknown])
+            if text.startswith("--") or not before.startswith("-") or "=" in before  # no value of an unknown flag
+        ]
         if wrong:
             self.error(f"unknown arguments: {', '.join(wrong)}")
         return given
-
-    def _explain(self, text: str) -> str:
-        """Return an unknown argument with the flag that it may mean."""
-        flag, flags = text.split("=")[0].strip(), self._option_string_actions
-        if not flag.startswith("-"):
-            return f"{text} (do you mean --dataset {text}?)" if "--dataset" in flags else text
-        return explain(flag, flags)
 
     def error(self, message: str) -> NoReturn:
         """Print a message about the command line, and exit with code 2."""
         self.exit(2, f"{self.prog}: {message}; --help lists the flags\n")
 
 
-def explain(flag: str, flags: Collection[str]) -> str:
-    """Return an unknown flag with its name here if it is one of `REFERENCE_FLAGS`, or with the nearest of `flags`."""
+def explain(text: str, flags: Collection[str]) -> str:
+    """Return an unknown argument with what it may mean: a flag of `REFERENCE_FLAGS`, the nearest one, or a dataset."""
+    flag = text.split("=")[0].strip()
+    if not flag.startswith("-"):
+        return f"{text} (do you mean --dataset {text}?)" if "--dataset" in flags else text
     meant = REFERENCE_FLAGS.get(flag[2:], "")
     if meant and (not meant.startswith("--") or meant.replace(",", "").split()[0] in flags):
         return f"{flag} (here: {meant})"
@@ -117,11 +118,6 @@ def _normalized(text: str) -> str:
     if NEGATIVE_RANGE.match(text):
         return f" {text}"
     return re.sub(r"^--[\w-]+", lambda flag: f"--{flag[0][2:].replace('-', '_')}", text)
-
-
-def _is_value(text: str, before: str) -> bool:
-    """Return whether an unknown argument is the value of the unknown flag before it."""
-    return before.startswith("-") and "=" not in before and not text.startswith("--")
 
 
 def size(text: str) -> tuple[int, int]:
@@ -145,48 +141,39 @@ def parse_args(argv: Optional[Sequence[str]] = None) -> Config:
 
 
 def parse_flags(argv: Optional[Sequence[str]] = None) -> dict[str, Any]:
-    """Return the values of the given flags of training by name, among them `config`.
-
-    Args:
-        argv: Arguments; `None` means `sys.argv[1:]`. Flags may be written with `-` or `_`.
-
-    Raises:
-        SystemExit: A flag is unknown or has a wrong type (code 2), or --help was given (code 0).
-    """
+    """Return the values of the given flags of training by name, among them `config`; --help ends the program."""
     parser = ArgumentParser(argument_default=argparse.SUPPRESS, add_help=False)
     parser.add_argument("-h", "--help", action="store_true")
     add_flags(parser, all_settings())
     given = vars(parser.parse_args(argv))
     if given.pop("help", False):
-        _print_help(settings_of(section_classes({**settings_below(given), **given})))
+        parser = ArgumentParser(
+            usage="%(prog)s [FLAG ...]",
+            description="Train a CycleGAN between two unpaired sets of images, on every GPU there is.",
+            epilog="The same command again resumes the run."
+            f" CUDA_VISIBLE_DEVICES=0,1,2 {terminal.command('train')} uses three GPUs."
+            " Other objectives, networks and schedules have flags of their own: add --help to their flag.",
+        )
+        add_flags(parser, settings_of(section_classes({**settings_below(given), **given})))
+        parser.print_help()
         sys.exit(0)
     return given
 
 
-def _print_help(settings: Mapping[str, Setting]) -> None:
-    """Print the help of these settings."""
-    parser = ArgumentParser(
-        usage="%(prog)s [FLAG ...]",
-        description="Train a CycleGAN between two unpaired sets of images, on every GPU there is.",
-        epilog="The same command again resumes the run."
-        f" CUDA_VISIBLE_DEVICES=0,1,2 {terminal.command('train')} uses three GPUs."
-        " Other objectives, networks and schedules have flags of their own: add --help to their flag.",
-    )
-    add_flags(parser, settings)
-    parser.print_help()
+def configure(
+    given: Mapping[str, Any],
+    networks: Optional[Mapping[str, tuple[Any, str]]] = None,
+    own: Optional[Mapping[str, Any]] = None,
+) -> Config:
+    """Return the configuration that the given flags of training ask for, see `settings_below`.
 
-
-def configure(given: Mapping[str, Any], networks: Optional[Mapping[str, tuple[Any, str]]] = None) -> Config:
-    """Return the configuration that the given flags of training ask for.
-
-    Flags win over the file given by --config, which wins over --preset, which wins over the defaults. A default that
-    follows from another setting follows from its winning value, even if the file has another default. Settings of the
-    file or the preset that belong to components which the flags replace are left out.
+    A default that follows from another setting follows from its winning value, even if the file has another default.
+    Settings of the file, the preset and the own run that belong to components which flags replace are left out.
 
     Args:
         given: Values of the flags by name, from `parse_flags`.
-        networks: Settings of networks that exist by name, as (value, path that has it). They win over the preset and
-            the file.
+        networks: Settings of networks that exist by name, as (value, path that has it). They win over `settings_below`.
+        own: Settings of the run that resumes.
 
     Raises:
         UserError: A value cannot work, belongs to a component that is not chosen, or contradicts the networks.
@@ -199,24 +186,26 @@ def configure(given: Mapping[str, Any], networks: Optional[Mapping[str, tuple[An
     ]
     if wrong:
         raise UserError(f"{'; '.join(wrong)}: drop the flag{'s'[: len(wrong) > 1]}")
-    given = {**given, **{name: value for name, (value, _) in fixed.items()}}
-    below = settings_below(given)
-    available = settings_of(section_classes({**below, **given}))
-    settings = {**{name: below[name] for name in below if name in available}, **given}
+    settings = {**given, **{name: value for name, (value, _) in fixed.items()}}
+    below = settings_below(settings, own)
     settings.pop("config", None)
-    return Config.from_settings(**settings)
+    return Config.from_settings(below, **settings)
 
 
-def settings_below(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the preset and the file that flags name."""
-    settings = dict(PRESETS.get(given.get("preset", ""), {}))
+def settings_below(given: Mapping[str, Any], own: Optional[Mapping[str, Any]] = None) -> dict[str, Any]:
+    """Return the settings over which flags win: the file given by --config, then --preset, then those of the own run.
+
+    The preset of the own run is a part of it, and does not count again.
+    """
+    own, preset = own or {}, given.get("preset", "")
+    settings = {} if preset == own.get("preset") else dict(PRESETS.get(preset, {}))
     if path := given.get("config"):
-        saved = serialization.load(path).config.chosen_settings()
-        settings.update({name: value for name, value in saved.items() if name not in SETTINGS_OF_A_START})
+        settings.update(serialization.load(path).config.chosen_settings())
+    if {**settings, **given}.get("dataset") != PRESETS.get(preset, {}).get("dataset"):
+        settings.pop("output_dir", None)  # the preset's folder is for the preset's dataset
+    settings = {**own, **settings}
     if {"generator", "residual_blocks"} & set(given):  # both set the number of blocks: a new one replaces both
         settings.pop("generator", None)
-    if {**settings, **given}.get("dataset") != PRESETS.get(given.get("preset", ""), {}).get("dataset"):
-        settings.pop("output_dir", None)  # the preset's folder is for the preset's dataset
     return settings
 
 
@@ -231,31 +220,38 @@ def add_flags(parser: argparse.ArgumentParser, settings: Mapping[str, Setting]) 
 def add_flag(group: Any, setting: Setting) -> None:
     """Add the flag of a setting to an argument group or parser."""
     field = setting.field
-    kind, choices, _ = field_type(setting.part, field.name)
+    kind, choices, optional = setting.value_type
     argument: dict[str, Any] = {**field.metadata["argument"], "help": _help(setting)}
     if kind is bool:
         argument["action"] = "store_true"
+        group.add_argument(f"--{field.name}=false", action="store_false", dest=field.name, help=argparse.SUPPRESS)
     else:
-        argument.setdefault("type", kind)
+        argument.setdefault("type", _or_auto(kind) if optional and kind in (int, float) and not choices else kind)
         argument["choices"] = choices or None
         if table := components(field.name):
             argument["metavar"] = f"{{{','.join(table)}}}"
     group.add_argument(f"--{field.name}", **argument)
 
 
+def _or_auto(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a type of arguments that also reads "auto", the default, which a resumed run may take back."""
+
+    def read(text: str) -> Any:
+        return None if text == "auto" else kind(text)
+
+    read.__name__ = kind.__name__
+    return read
+
+
 @functools.cache
 def _help(setting: Setting) -> str:
     """Return the help of a flag, with the summaries of its components, and its default unless the text has it."""
-    name, default = setting.field.name, setting.field.default
-    text = field_help(setting.part, name)
+    name, default, text = setting.field.name, setting.field.default, setting.help
     summaries: dict[str, list[str]] = {}
     for pattern, component in components(name).items():
         summaries.setdefault((component.__doc__ or "").split("\n")[0].rstrip("."), []).append(pattern)
     if name == "preset":
-        defaults = Config.from_settings().settings()
-        for preset, settings in PRESETS.items():
-            changed = {name: value for name, value in settings.items() if value != defaults.get(name)}
-            text += f"; {preset}: {flags_of(changed)}"
+        text += "".join(f"; {preset}: {flags_of(settings)}" for preset, settings in PRESETS.items())
     if summaries:
         text += ". " + "; ".join(f"{', '.join(patterns)}: {summary}" for summary, patterns in summaries.items())
     has_default = default is not None and default is not False and default != ""

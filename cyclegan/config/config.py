@@ -8,19 +8,11 @@ import functools
 import importlib
 import typing
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+from cyclegan.config import sections
 from cyclegan.config.data import EMBEDDED, DataConfig
-from cyclegan.config.fields import Section, check_value, refuse
-from cyclegan.config.sections import (
-    DistributionConfig,
-    EvaluationConfig,
-    NetworkConfig,
-    ObjectiveConfig,
-    OptimizationConfig,
-    PerformanceConfig,
-    RunConfig,
-)
+from cyclegan.config.fields import Section, Setting, refuse
 from cyclegan.errors import UserError
 
 # Settings that choose a component of their section, each with its table: the class of a component by the pattern of the
@@ -38,7 +30,8 @@ COMPONENTS = {
 SETTINGS_OF_A_WORKER = {
     *("dataset", "data_dir", "output_dir", "cache", "cache_gb", "preset", "verbose", "no_peak", "start_timeout"),
 }
-SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "preset", "profile", "wandb", "mlflow"}  # not by --config
+# Settings that later starts and other runs do not take from a saved configuration.
+SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "profile", "wandb", "mlflow"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,61 +45,63 @@ class Config:
     """
 
     data: DataConfig
-    networks: NetworkConfig
-    objective: ObjectiveConfig
-    optimization: OptimizationConfig
-    distribution: DistributionConfig
-    performance: PerformanceConfig
-    evaluation: EvaluationConfig
-    run: RunConfig
+    networks: sections.NetworkConfig
+    objective: sections.ObjectiveConfig
+    optimization: sections.OptimizationConfig
+    distribution: sections.DistributionConfig
+    performance: sections.PerformanceConfig
+    evaluation: sections.EvaluationConfig
+    run: sections.RunConfig
 
     @classmethod
-    def from_settings(cls, **given: Any) -> Config:
+    def from_settings(cls, below: Mapping[str, Any] | None = None, /, **given: Any) -> Config:
         """Return the configuration with these settings, and the defaults for all others.
 
         Args:
-            given: Values by name of the setting; `None` asks for the default.
+            below: Values by name of the setting, of which those of components that are not chosen are left out.
+            given: Values that win over `below`; `None` asks for the default.
 
         Raises:
-            UserError: A value can't work, or belongs to a component that is not chosen.
+            UserError: A value can't work, or a given one belongs to a component that is not chosen.
         """
-        given = {name: value for name, value in given.items() if value is not None}
-        known = settings_of(section_classes(given))
-        for name in given:
+        both = {name: value for name, value in {**(below or {}), **given}.items() if value is not None}
+        classes = section_classes(both)
+        known = settings_of(classes)
+        for name in given.keys() & both.keys() - known.keys():
             if name not in all_settings():
                 raise TypeError(f"{name}: no such setting")
-            if name not in known:
-                raise UserError(f"--{name} belongs to {all_settings()[name].owner}")
+            raise UserError(f"--{name} belongs to {all_settings()[name].owner}")
         settings = {name: setting.field.default for name, setting in known.items() if not setting.derive}
-        settings.update(EMBEDDED.get(given.get("dataset", DataConfig.dataset), {}))
-        given = {name: value for name, value in given.items() if not (known[name].derive and value == "auto")}
-        for name, value in given.items():
-            check_value(known[name].part, known[name].field, value)  # before others are derived from it
-        settings.update(given)
+        settings.update(EMBEDDED.get(both.get("dataset", DataConfig.dataset), {}))
+        for name, setting in known.items():  # before others are derived from it
+            if name in both and not (setting.derive and both[name] == "auto"):
+                settings[name] = setting.check(both[name])
         for name, setting in known.items():
             if name not in settings:
                 settings[name] = setting.derive(settings)
         if settings["generator"] == "auto":
             settings["generator"] = f"resnet_{settings['residual_blocks']}blocks"
-        return cls._assemble(settings)
+        values: dict[str, Any] = {
+            section: part(**{name: settings[name] for name, each in known.items() if each.section == section})
+            for section, part in classes.items()
+        }
+        return cls(**values)
 
     def replace(self, **settings: Any) -> Config:
         """Return a copy in which the given settings have new values; settings of replaced components are left out."""
-        return self._assemble({**self.settings(), **settings})
+        return self.from_settings(self.settings(), **settings)
 
     def settings(self) -> dict[str, Any]:
         """Return all settings by name, without the sections."""
         return {name: value for section in dataclasses.asdict(self).values() for name, value in section.items()}
 
     def chosen_settings(self) -> dict[str, Any]:
-        """Return the settings without those that follow from others."""
+        """Return the settings without those that follow from others, and without those of a single start."""
         settings = self.settings()
-        derived = {
-            name: setting.derive(settings)
-            for name, setting in settings_of({name: type(getattr(self, name)) for name in SECTIONS}).items()
-            if setting.derive
-        }
-        return {name: value for name, value in settings.items() if name not in derived or value != derived[name]}
+        known = settings_of({name: type(getattr(self, name)) for name in SECTIONS})
+        derive = {name: setting.derive for name, setting in known.items() if setting.derive}
+        follow = {name for name in derive if settings[name] == derive[name](settings)}
+        return {name: value for name, value in settings.items() if name not in follow | SETTINGS_OF_A_START}
 
     @property
     def uses_pairs(self) -> bool:
@@ -117,16 +112,6 @@ class Config:
     def shared_settings(self) -> dict[str, Any]:
         """The settings that all workers of a run must share."""
         return {name: value for name, value in self.settings().items() if name not in SETTINGS_OF_A_WORKER}
-
-    @classmethod
-    def _assemble(cls, settings: Mapping[str, Any]) -> Config:
-        classes = section_classes(settings)
-        values: dict[str, Any] = {name: {} for name in classes}
-        for name, setting in settings_of(classes).items():
-            if name in settings:
-                values[setting.section][name] = settings[name]
-        values = {name: section(**values[name]) for name, section in classes.items()}
-        return cls(**values)
 
     def __post_init__(self) -> None:
         """Check what concerns several sections."""
@@ -191,45 +176,25 @@ def section_classes(settings: Mapping[str, Any]) -> dict[str, type[Section]]:
     Raises:
         UserError: There is no such component.
     """
-    return {name: _with_components(section, settings) for name, section in SECTIONS.items()}
+    classes = dict(SECTIONS)
+    for name, section in SECTIONS.items():
+        if chosen := [_component(section, each, settings) for each in COMPONENTS if hasattr(section, each)]:
+            classes[name] = _join(section.__name__, tuple(chosen))
+    return classes
 
 
-def _with_components(section: type[Section], settings: Mapping[str, Any]) -> type[Section]:
-    chosen = []
-    for setting in (each for each in COMPONENTS if hasattr(section, each)):
-        value = settings.get(setting, getattr(section, setting))
-        matching = [each for pattern, each in components(setting).items() if fnmatch.fnmatchcase(str(value), pattern)]
-        if not matching:
-            refuse(setting, value, f"one of {', '.join(components(setting))}")
-        chosen.append(matching[0])
-    return _join(section.__name__, tuple(chosen)) if chosen else section
+def _component(section: type[Section], setting: str, settings: Mapping[str, Any]) -> type[Section]:
+    value = settings.get(setting, getattr(section, setting))
+    for pattern, component in components(setting).items():
+        if fnmatch.fnmatchcase(str(value), pattern):
+            return component
+    refuse(setting, value, f"one of {', '.join(components(setting))}")
 
 
 @functools.cache
 def _join(name: str, parts: tuple[type[Section], ...]) -> type[Section]:
     """Return a class with the fields and methods of several components."""
     return cast(type[Section], dataclasses.make_dataclass(name, [], bases=parts, frozen=True))
-
-
-class Setting(NamedTuple):
-    """A setting of a section or of a component.
-
-    Attributes:
-        section: Name of the section.
-        owner: Flags that choose its component, such as "--objective cyclegan or cut"; empty if every run has it.
-        part: Class that has the field.
-        field: The field.
-    """
-
-    section: str
-    owner: str
-    part: type[Section]
-    field: dataclasses.Field[Any]
-
-    @property
-    def derive(self) -> Any:
-        """Function that returns the default which follows from other settings, or `None`."""
-        return self.field.metadata["derive"]
 
 
 def settings_of(classes: Mapping[str, type[Section]]) -> dict[str, Setting]:

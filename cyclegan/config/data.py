@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Literal, Optional
 
 from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
+from cyclegan.errors import check_path
 
+PARTS = ("trainA", "trainB", "testA", "testB", "maskA", "maskB")  # of a folder of images
 MIN_SIDE = 16  # pixels; smaller images leave the networks nothing to see
 # Datasets whose images the program generates, with their defaults. Their held-out images include the true translations.
 EMBEDDED = {name: {"image_size": 64, "filters": 16, "lr": 1e-3} for name in ("stripes", "scenes")}
@@ -38,10 +40,10 @@ def _default_load_size(settings: Mapping[str, Any]) -> int:
 class DataConfig(Section):
     """Images of the two domains. The help of each flag is its documentation."""
 
-    dataset: str = flag("cycle_gan/horse2zebra", FREE)
+    dataset: str = flag("cycle_gan/horse2zebra", FREE, is_path=True)
     """cycle_gan/NAME of TensorFlow Datasets (horse2zebra, monet2photo, ...); a folder with trainA, trainB and
     optionally testA, testB; or stripes or scenes, the embedded datasets"""
-    data_dir: Optional[str] = flag(on_resume=FREE, type=os.path.expanduser)
+    data_dir: Optional[str] = flag(on_resume=FREE, is_path=True)
     """folder of prepared TensorFlow Datasets; without effect on a folder, stripes and scenes (default: the environment
     variable TFDS_DATA_DIR, else ~/tensorflow_datasets)"""
     image_size: int = flag(256, least=MIN_SIDE, unit="pixels")
@@ -114,16 +116,23 @@ class DataConfig(Section):
     @property
     def folder(self) -> Optional[pathlib.Path]:
         """Folder of the images; `None` if the dataset is embedded or of TensorFlow Datasets."""
-        return None if self.is_embedded or self.is_tfds else pathlib.Path(self.dataset).expanduser()
+        return None if self.is_embedded or self.is_tfds else pathlib.Path(self.dataset)
 
     def is_inside(self, path: str | os.PathLike[str]) -> bool:
-        """Return whether a path is the folder of the images or lies in it."""
-        whole = pathlib.Path(path).expanduser().resolve()
-        return self.folder is not None and self.folder.resolve() in (whole, *whole.parents)
+        """Return whether a path is, or lies in, the folder of the images or a folder that one of its parts links to."""
+        whole = pathlib.Path(os.path.realpath(path))
+        parts = [os.path.join(self.folder, part) for part in ("", *PARTS)] if self.folder else []
+        return any(pathlib.Path(os.path.realpath(part)) in (whole, *whole.parents) for part in parts)
 
     @property
     def tfds_folder(self) -> pathlib.Path:
-        """Folder of prepared TensorFlow Datasets."""
+        """Folder of prepared TensorFlow Datasets.
+
+        Raises:
+            UserError: TFDS_DATA_DIR can't be a folder of this machine.
+        """
+        if not self.data_dir:
+            check_path(os.environ.get("TFDS_DATA_DIR", ""), "TFDS_DATA_DIR")
         return pathlib.Path(self.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
 
     @property
@@ -165,7 +174,7 @@ class DataConfig(Section):
     @property
     def name(self) -> str:
         """Last part of `dataset`: "horse2zebra" for "cycle_gan/horse2zebra", "photos" for "/data/photos/"."""
-        return pathlib.Path(os.path.expanduser(self.dataset)).resolve().name or "data"
+        return os.path.basename(os.path.realpath(self.dataset)) or "data"
 
     def _check(self) -> None:
         if self.epoch_size not in ("min", "max") and not (self.epoch_size.isdecimal() and int(self.epoch_size) >= 1):

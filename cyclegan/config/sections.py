@@ -6,7 +6,6 @@ the section and implements the methods that raise `NotImplementedError` here.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import re
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Optional
 
 from cyclegan.config.data import DataConfig
 from cyclegan.config.fields import FREE, WARN, Section, flag, refuse
-from cyclegan.errors import UserError, check_path, printable
+from cyclegan.errors import UserError, printable
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -26,7 +25,6 @@ DIRECTIONS = {"x2y": ("X", "Y"), "y2x": ("Y", "X")}
 GENERATOR_OF = {"x2y": "G", "y2x": "F"}
 CALL_SECONDS = 0.1  # upper bound on the time of a call of several steps
 MAX_STEPS_PER_CALL = 10
-PROFILE = re.compile(r"(\d{1,12}):(\d{1,12})", re.ASCII)
 # In a URI: a user, with or without a password, or a secret among the parameters.
 SECRET = re.compile(
     r"^(?!file:|sqlite:)[\w+.-]+:.*@|[?&;]\w*(pass|pwd|token|secret|key)\w*=", re.IGNORECASE | re.DOTALL
@@ -221,13 +219,6 @@ def choose_steps_per_call(seconds: float, log_every: int) -> int:
     return max(n for n in steps if n == 1 or (n * seconds <= CALL_SECONDS and log_every % n == 0))
 
 
-def int_or_auto(text: str) -> Optional[int]:
-    """Return a whole number, or `None` for "auto"."""
-    if text != "auto" and not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: expected auto, or a whole number of at least 1")
-    return None if text == "auto" else int(text)
-
-
 @dataclasses.dataclass(frozen=True)
 class DistributionConfig(Section):
     """Devices and workers that train."""
@@ -265,7 +256,7 @@ class PerformanceConfig(Section):
     recompute: bool = flag(False, FREE)
     """compute the residual blocks of the generators again in the backward pass, which takes less memory and more time;
     without --norm batch and --dropout"""
-    steps_per_call: Optional[int] = flag(on_resume=FREE, least=1, metavar="N", type=int_or_auto)
+    steps_per_call: Optional[int] = flag(on_resume=FREE, least=1, metavar="N")
     """training steps per call of the compiled train function, a divisor of --log_every; a run stops and saves only
     between calls (default: auto, several if a step is short at half of the peak speed; 1 with --no_peak)"""
     no_peak: bool = flag(False, FREE)
@@ -277,9 +268,8 @@ class PerformanceConfig(Section):
     @property
     def profile_steps(self) -> Optional[tuple[int, int]]:
         """(START, END) of `profile`; `None` without a profile, or if START is not below END."""
-        numbers = PROFILE.fullmatch(self.profile or "")
-        start, end = map(int, numbers.groups()) if numbers else (0, 0)
-        return (start, end) if start < end else None
+        start, _, end = (self.profile or "").partition(":")
+        return (int(start), int(end)) if start.isdecimal() and end.isdecimal() and int(start) < int(end) else None
 
     def _check(self) -> None:
         if self.profile is not None and not self.profile_steps:
@@ -310,12 +300,12 @@ class RunConfig(Section):
         os.path.join("runs", "horse2zebra"),
         FREE,
         derive=lambda settings: os.path.join("runs", DataConfig(settings["dataset"]).name),
-        type=os.path.expanduser,
+        is_path=True,
     )
-    """folder of the run; if it already holds a run, training resumes it (default: runs/NAME)"""
+    """folder of the run; if it already holds a run, training resumes it with its settings (default: runs/NAME)"""
     clear_output_dir: bool = flag(False, FREE)
     """remove the run in --output_dir and start over"""
-    init_from: Optional[str] = flag(metavar="PATH", type=lambda text: os.path.normpath(os.path.expanduser(text)))
+    init_from: Optional[str] = flag(metavar="PATH", is_path=True)
     """begin a new run with the weights of another run: its folder, or RUN/checkpoints/NAME for a checkpoint that is not
     the newest; or of .pth files of pytorch-CycleGAN-and-pix2pix or CUT: their folder, or one of them. The networks get
     the settings that belong to the weights (default: random weights)"""
@@ -341,7 +331,6 @@ class RunConfig(Section):
     """also keep a checkpoint of every Nth epoch; 0 is off"""
 
     def _check(self) -> None:
-        check_path(self.output_dir)
         if any("\ud800" <= letter <= "\udfff" for letter in self.output_dir):  # bytes that are not UTF-8
             refuse("output_dir", printable(self.output_dir), "a name in UTF-8, as TensorFlow writes names")
         if os.path.realpath(self.output_dir) == os.path.realpath(os.sep):

@@ -65,9 +65,8 @@ def save(
 
 def with_absolute_paths(config: Config) -> Config:
     """Return a config whose data is found from any folder."""
-    names = ("data_dir",) if config.data.is_embedded or config.data.is_tfds else ("dataset", "data_dir")
-    paths = {name: getattr(config.data, name) for name in names}
-    return config.replace(**{name: os.path.abspath(os.path.expanduser(path)) for name, path in paths.items() if path})
+    paths = {"dataset": config.data.folder, "data_dir": config.data.data_dir}
+    return config.replace(**{name: os.path.abspath(path) for name, path in paths.items() if path})
 
 
 def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:

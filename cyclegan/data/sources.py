@@ -25,7 +25,7 @@ from cyclegan.data.folder_source import Name
 from cyclegan.data.loading import ImageFiles
 from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
 from cyclegan.errors import UserError, counted, printable
-from cyclegan.images import geometry
+from cyclegan.images import geometry, reader
 from cyclegan.images.reader import Source
 
 SPLITS = ("trainA", "trainB", "testA", "testB")
@@ -66,10 +66,15 @@ class Domains:
             lengths[f"{split} bytes"] = f"{sizes.sum()} bytes ({checksum:08x})"
         return {**counts, **lengths}
 
-    def samples(self) -> dict[str, int]:
-        """Return checksums of samples of the files, which tell other content of the same length."""
-        parts = self.files.items()
-        return {f"content of {split}": zlib.crc32(part.facts["sample"].tobytes()) for split, part in parts}
+    def checksums(self) -> dict[str, int]:
+        """Return a checksum of each file by its name, which tells other content of the same length."""
+        files: dict[str, Source] = {}
+        for split, part in self.files.items():
+            for name, source in zip(part.names or map(str, range(len(part))), part.sources):
+                file = name.rpartition("[")[0] if isinstance(source, reader.Slice) else name
+                files[f"{split}: {file}"] = source
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            return dict(zip(files, pool.map(reader.checksum, files.values())))
 
 
 def load_domains(

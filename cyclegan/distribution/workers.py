@@ -26,6 +26,7 @@ LOST = (
 )
 ABORTED = "Collective ops is aborted"  # in errors of other types, too
 LEAVE_SECONDS = 0.5  # from an error to the end of the process, for messages to the other workers
+MAX_NAMED = 3  # values that differ, in a message
 WATCH_INTERVAL = 0.5  # seconds between two looks of the watchdog
 Kept = TypeVar("Kept")
 _KEPT_ALIVE: list[object] = []  # see `Workers.keep_alive`
@@ -87,7 +88,7 @@ class Workers:
             if different.size:
                 worker = int(different[0, 0])
                 found = [names[i] for other, i in different if other == worker]
-                here = ", ".join(f"{name} ({group[name]!s:.200} at worker {self.index})" for name in found)
+                here = ", ".join(f"{name} ({group[name]!s:.200} at worker {self.index})" for name in found[:MAX_NAMED])
                 raise UserError(
                     f"{self._describe(worker)} differs from the chief in {here}: expected the same program, command,"
                     " images and kind of device for all workers"

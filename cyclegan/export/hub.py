@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import cyclegan
 from cyclegan.config import serialization
-from cyclegan.config.config import SETTINGS_OF_A_START, SETTINGS_OF_A_WORKER, all_settings
+from cyclegan.config.config import SETTINGS_OF_A_WORKER, all_settings
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import printable
 from cyclegan.export import exporter
@@ -137,8 +137,8 @@ def write_card(
     config, data, state = saved.config, saved.config.data, model.train_state
     height, width = data.image_shape
     channels = model.channels(directions[0])[0]
-    hidden = {*SETTINGS_OF_A_START, *SETTINGS_OF_A_WORKER}  # they do not change the result
-    settings = {name: value for name, value in config.chosen_settings().items() if name not in hidden}
+    training = config.chosen_settings().items()
+    settings = {name: value for name, value in training if name not in SETTINGS_OF_A_WORKER}  # they change the result
     flags = (f"--{name} {value}" for name, value in settings.items() if value != all_settings()[name].field.default)
     few = serialization.few_held_out(saved.data)
     kinds = ["last"] if few else ["best", "last"]

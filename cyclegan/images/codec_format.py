@@ -12,8 +12,8 @@ import imagecodecs
 import numpy as np
 
 from cyclegan.errors import MissingPackageError
-from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, Metadata, check_size, convert_bands
-from cyclegan.images.pillow_format import MODES, convert_array, open_image, without_single_axis
+from cyclegan.images.image import Bands, Header, ImageError, ImageReader, Metadata, check_size
+from cyclegan.images.pillow_format import open_image, without_single_axis
 
 JPEG, JPEG_2000, JPEG_XL = b"\xff\xd8\xff", b"\xff\x4f\xff\x51", b"\xff\x0a"
 JPEG_XL_FILE, JPEG_2000_FILE = b"\0\0\0\x0cJXL \r\n\x87\n", b"\0\0\0\x0cjP  \r\n\x87\n"
@@ -54,14 +54,12 @@ class CodecReader(ImageReader):
             profile=profile if size.is_srgb or size.bits > 8 else _jpeg_xl_profile(data),
         )
 
-    def read(self, channels: int) -> DecodedImage:
+    def read(self, channels: int) -> Bands:
         """Decode the image."""
-        pixels, profile = np.atleast_3d(DECODERS[self.header.format](self._data)), self.header.profile
-        if channels in (1, 3) and profile and pixels.dtype == np.uint8:
-            return convert_array(pixels, channels, MODES[pixels.shape[2]], profile)
-        has_opacity = self.header.opacity and pixels.shape[2] in (2, 4)
-        converted = convert_bands(pixels, channels, has_opacity, highest=self.header.highest)
-        return DecodedImage(*converted, Metadata(profile))
+        values = np.atleast_3d(DECODERS[self.header.format](self._data))
+        has_opacity = self.header.opacity and values.shape[2] in (2, 4)
+        highest, metadata = self.header.highest, Metadata(self.header.profile)
+        return Bands(values, has_opacity=has_opacity, highest=highest, metadata=metadata)
 
 
 def open_jpeg(file: BinaryIO) -> ImageReader | None:
@@ -210,8 +208,8 @@ def _jpeg_size(data: bytes) -> CodedSize:
     return CodedSize(0, 0, 0, 0)
 
 
-class JpegXlHeader:
-    """Read fields of the header of a JPEG XL image, by ISO/IEC 18181-1, annex D."""
+class Bits:
+    """Read numbers of the header of a JPEG XL image, by ISO/IEC 18181-1, annex D."""
 
     def __init__(self, data: bytes) -> None:
         self._number = int.from_bytes(data[2:JPEG_XL_HEADER_BYTES], "little")
@@ -227,59 +225,49 @@ class JpegXlHeader:
         start, bits = kinds[self.read(2)]
         return start + self.read(bits)
 
-    def read_enum(self) -> int:
-        """Return a number that stands for a name."""
-        return self.read_one_of((0, 0), (1, 0), (2, 4), (18, 6))
-
-    def read_depth(self) -> int:
-        """Return the bits of a value; of a float, at least 16."""
-        if not self.read(1):
-            return self.read_one_of((8, 0), (10, 0), (12, 0), (1, 6))
-        bits = self.read_one_of((32, 0), (16, 0), (24, 0), (1, 6))
-        self.read(4)
-        return max(bits, 17)
-
-    def read_sides(self) -> tuple[int, int]:
-        """Return width and height."""
-        is_small, sides = self.read(1), ((1, 9), (1, 13), (1, 18), (1, 30))
-        height = 8 * (self.read(5) + 1) if is_small else self.read_one_of(*sides)
-        over, under = RATIOS.get(self.read(3), (0, 1))
-        return height * over // under or (8 * (self.read(5) + 1) if is_small else self.read_one_of(*sides)), height
-
-    def read_other_images(self) -> bool:
-        """Skip the orientation, and the size and kinds of other images; return whether there is a preview."""
-        self.read(3)
-        if self.read(1):
-            self.read_sides()
-        if self.read(1):
-            return True
-        if self.read(1):  # an animation
-            self.read_one_of((100, 0), (1000, 0), (1, 10), (1, 30))
-            self.read_one_of((1, 0), (1001, 0), (1, 8), (1, 10))
-            self.read_one_of((0, 0), (0, 3), (0, 16), (0, 32))
-            self.read(1)
-        return False
-
-    def has_srgb(self) -> bool:
-        """Return whether colors are gray or RGB with the white, the primaries and the curve of sRGB."""
-        if self.read(1):
-            return True
-        if self.read(1) or (space := self.read_enum()) > 1 or self.read_enum() != 1:
-            return False
-        return (space == 1 or self.read_enum() == 1) and not self.read(1) and self.read_enum() == 13
-
 
 def _jpeg_xl_size(data: bytes) -> CodedSize:
     """Return the size of a JPEG XL image; gray has three bands, too."""
-    header = JpegXlHeader(data)
-    width, height = header.read_sides()
-    if header.read(1):
+    bits = Bits(data)
+    width, height = _jpeg_xl_sides(bits)
+    if bits.read(1):
         return CodedSize(width, height, 3, 8)
-    if header.read(1) and header.read_other_images():
-        return CodedSize(0, 0, 0, 0)
-    bits = header.read_depth()
-    header.read(1)
-    more = header.read_one_of((0, 0), (1, 0), (2, 4), (1, 12))
-    is_known = sum(header.read(1) for _ in range(more)) == more  # bands beside the colors are opacity of 8 bits
-    header.read(1)
-    return CodedSize(width, height, 3 + more, bits, 0, is_known and header.has_srgb())
+    if bits.read(1):
+        bits.read(3)  # orientation
+        if bits.read(1):
+            _jpeg_xl_sides(bits)  # for which it is meant
+        if bits.read(1):  # a preview
+            return CodedSize(0, 0, 0, 0)
+        if bits.read(1):  # an animation
+            bits.read_one_of((100, 0), (1000, 0), (1, 10), (1, 30))
+            bits.read_one_of((1, 0), (1001, 0), (1, 8), (1, 10))
+            bits.read_one_of((0, 0), (0, 3), (0, 16), (0, 32))
+            bits.read(1)
+    if bits.read(1):  # floats
+        depth = max(17, bits.read_one_of((32, 0), (16, 0), (24, 0), (1, 6)))
+        bits.read(4)
+    else:
+        depth = bits.read_one_of((8, 0), (10, 0), (12, 0), (1, 6))
+    bits.read(1)
+    more = bits.read_one_of((0, 0), (1, 0), (2, 4), (1, 12))
+    is_known = sum(bits.read(1) for _ in range(more)) == more  # bands beside the colors are opacity of 8 bits
+    bits.read(1)
+    return CodedSize(width, height, 3 + more, depth, 0, is_known and _has_srgb(bits))
+
+
+def _jpeg_xl_sides(bits: Bits) -> tuple[int, int]:
+    """Return width and height."""
+    is_small, sides = bits.read(1), ((1, 9), (1, 13), (1, 18), (1, 30))
+    height = 8 * (bits.read(5) + 1) if is_small else bits.read_one_of(*sides)
+    over, under = RATIOS.get(bits.read(3), (0, 1))
+    return height * over // under or (8 * (bits.read(5) + 1) if is_small else bits.read_one_of(*sides)), height
+
+
+def _has_srgb(bits: Bits) -> bool:
+    """Return whether colors are gray or RGB with the white, the primaries and the curve of sRGB."""
+    names = ((0, 0), (1, 0), (2, 4), (18, 6))
+    if bits.read(1):
+        return True
+    if bits.read(1) or (space := bits.read_one_of(*names)) > 1 or bits.read_one_of(*names) != 1:
+        return False
+    return (space == 1 or bits.read_one_of(*names) == 1) and not bits.read(1) and bits.read_one_of(*names) == 13

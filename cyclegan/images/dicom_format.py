@@ -15,7 +15,7 @@ import numpy as np
 from cyclegan.config.data import ValueRange
 from cyclegan.errors import MissingPackageError, printable
 from cyclegan.images.codec_format import JPEG, JPEG_2000, JPEG_LS, LOSSLESS_JPEG, size_of
-from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, convert_bands
+from cyclegan.images.image import Bands, Header, ImageError, ImageReader, check_size
 from cyclegan.images.value_range import FULL_RANGE, HIGHEST, to_levels
 
 PREFIX, PREFIX_OFFSET = b"DICM", 128
@@ -85,7 +85,7 @@ class DicomReader(ImageReader):
         self._index = index
         return self
 
-    def read(self, channels: int) -> DecodedImage:
+    def read(self, channels: int) -> Bands:
         """Decode the frame. MONOCHROME1, in which low values are white, is inverted."""
         if self._decoded is None:
             dataset = _read_dataset(self._file)
@@ -93,7 +93,7 @@ class DicomReader(ImageReader):
         dataset, frames = self._decoded
         stored = frames[self._index]
         if self._is_colored:
-            return self._read_colors(dataset, stored, channels)
+            return Bands(self._read_colors(dataset, stored))
         unused = dataset.BitsAllocated - dataset.BitsStored
         stored = stored << unused >> unused  # old files have overlays there
         dtype = np.float32 if dataset.BitsStored <= 16 else np.float64
@@ -102,10 +102,10 @@ class DicomReader(ImageReader):
             values = (-1 if dataset.get("PixelRepresentation") else 2**dataset.BitsStored - 1) - values
         slope, intercept = _rescaling(dataset, self._index)
         fractional = not (slope.is_integer() and intercept.is_integer())
-        return DecodedImage(*convert_bands(values * slope + intercept, channels), fractional=fractional)
+        return Bands(values * slope + intercept, fractional=fractional)
 
-    def _read_colors(self, dataset: Any, stored: np.ndarray, channels: int) -> DecodedImage:
-        """Return RGB, which needs no value range, or gray."""
+    def _read_colors(self, dataset: Any, stored: np.ndarray) -> np.ndarray:
+        """Return RGB, which needs no value range."""
         from pydicom.pixel_data_handlers import apply_color_lut, convert_color_space
 
         colors = stored
@@ -116,7 +116,7 @@ class DicomReader(ImageReader):
         highest = np.iinfo(np.uint16 if self.header.deep else np.uint8).max
         white = np.iinfo(colors.dtype).max if self._photometric == PALETTE else 2**dataset.BitsStored - 1
         levels = colors if highest == white else np.rint(colors * (highest / white))
-        return DecodedImage(*convert_bands(levels.astype(f"u{1 + self.header.deep}"), channels))
+        return levels.astype(f"u{1 + self.header.deep}")
 
 
 def open_image(file: BinaryIO) -> DicomReader | None:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 
 from cyclegan.errors import MissingPackageError, UserError
-from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, convert_bands, explain
+from cyclegan.images.image import Bands, Header, ImageError, ImageReader, check_size, explain
 from cyclegan.whole_file import open_regular
 
 # The container by the ending of a name.
@@ -102,7 +102,7 @@ class FilmReader(ImageReader):
         self._index = index
         return self
 
-    def read(self, channels: int) -> DecodedImage:
+    def read(self, channels: int) -> Bands:
         """Decode the frame that is shown at the time `index` / rate, which is frame `index` if the rate is constant."""
         step = self._film.step
         wanted = self._film.start + (self._index - 0.5) * step  # or soon after it
@@ -115,7 +115,7 @@ class FilmReader(ImageReader):
         if last == -math.inf:
             raise ImageError("a damaged FILM file: it cannot be searched for a frame")
         self._time = last
-        return DecodedImage(*convert_bands(self._film.pixels(self._frame), channels))
+        return Bands(self._film.pixels(self._frame))
 
 
 class Film:

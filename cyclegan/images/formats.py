@@ -6,12 +6,14 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 import os
 import pathlib
 import re
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -25,7 +27,6 @@ from cyclegan.images.image import (
     ImageReader,
     Metadata,
     Open,
-    Put,
     Write,
     explain,
 )
@@ -48,7 +49,6 @@ class Format(NamedTuple):
     create_stack: CreateStack | None = None  # `None` if a file holds one image
     copy: Callable[..., None] | None = None  # function that writes an original with other pixels and all its tags
     is_film: bool = False  # whether some of its frames are images, and its translation is a film; see `FilmWriter`
-    open_rows: Open | None = None  # function that also opens images of any size, to read them by rows
     write_rows: Callable[..., None] | None = None  # function that writes images of any size by rows
 
     @property
@@ -101,7 +101,6 @@ FORMATS = {
         bits=ANY,
         opacity=True,
         create_stack=tiff_format.create_stack,
-        open_rows=functools.partial(tiff_format.open_image, by_rows=True),
         write_rows=tiff_format.write_rows,
     ),
     "nifti": Format((".nii.gz", ".nii"), volume_format.open_nifti, bits=ANY, create_stack=volume_format.create_nifti),
@@ -130,6 +129,7 @@ OTHERS = {
     b"%pdf": "a PDF file",
     b"%!ps": "a PostScript file",
     b"8bps": "a Photoshop file",
+    b"riff": "a RIFF file, such as a WAV file",
     b"pk\3\4": "a ZIP archive",
     b"\x1f\x8b": "a gzip file",
     **dict.fromkeys((b"p1", b"p2", b"p3", b"p4", b"p5", b"p6"), "a PNM file (PGM, PPM)"),
@@ -180,10 +180,8 @@ def _describe_channels(name: str, channels: int) -> str:
     return f"{channels} channels don't fit into {name}: expected --format tiff{png}"
 
 
-def open_image(file: BinaryIO, by_rows: bool = False) -> ImageReader:
+def open_image(file: BinaryIO) -> ImageReader:
     """Return the reader of the first image of an open file, by its content.
-
-    With `by_rows`, a large image may be of any size if its rows can be decoded by themselves.
 
     Raises:
         ImageError: It is not an image of one of the formats, or is damaged.
@@ -191,7 +189,7 @@ def open_image(file: BinaryIO, by_rows: bool = False) -> ImageReader:
     for name, form in FORMATS.items():
         file.seek(0)
         with explain(name, "header"):
-            if reader := (form.open_rows if by_rows and form.open_rows else form.open)(file):
+            if reader := form.open(file):
                 return reader
     file.seek(0)
     beginning = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
@@ -255,7 +253,7 @@ def create_stack(
     dtype: np.dtype,
     metadata: Metadata,
     format: str | None = None,
-) -> Iterator[Put]:
+) -> Iterator[Callable[[int, np.ndarray], None]]:
     """Write a file of several images with the axes of its original, completely or not at all.
 
     Provide the function that takes the number of an image and its pixels. The values lie in a temporary file beside the
@@ -270,10 +268,23 @@ def create_stack(
         raise ImageError(
             f"{shape[0]} images don't fit into a file of {name}: expected --format tiff, or --stacks first"
         )
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(open_regular(original))
-        partial = stack.enter_context(partial_file(path))
-        yield stack.enter_context(create(partial, open_image(file).along(axis), shape, dtype, metadata))
+    with open_regular(original) as file, partial_file(path) as partial:
+        stack = create(partial, open_image(file).along(axis), shape, dtype, metadata)
+        with scratch(partial, stack.shape, dtype, stack.order) as array:
+            yield functools.partial(stack.put, array)
+            stack.save(array)
+
+
+@contextlib.contextmanager
+def scratch(path: pathlib.Path, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Iterator[np.ndarray]:
+    """Provide an array in a temporary file beside `path`, so that a volume need not fit into memory.
+
+    The file has no name, so that it disappears even if the process is killed.
+    """
+    with tempfile.TemporaryFile(dir=path.parent) as file:
+        if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a crash later
+            os.posix_fallocate(file.fileno(), 0, math.prod(shape) * np.dtype(dtype).itemsize)
+        yield np.memmap(file, dtype, "r+" if hasattr(os, "posix_fallocate") else "w+", 0, shape, order)
 
 
 @contextlib.contextmanager

@@ -1,27 +1,34 @@
-"""Decoded images: the interface of the readers that decode them, their colors, and the limits of their size."""
+"""Decoded images: the interface of the readers, the conversion of colors, and the limits of their size."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import errno
+import functools
+import io
 import itertools
+import logging
 import math
 import operator
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, BinaryIO, NamedTuple, Optional, Protocol
+from typing import Any, BinaryIO, Literal, NamedTuple, Optional, Protocol
 
 import numpy as np
+from PIL import Image, ImageCms
 
 from cyclegan.errors import UserError
+from cyclegan.images.geometry import upright
 
 MAX_IMAGE_PIXELS = 180_000_000  # above any camera's; more is a mistake or an attack
 MAX_BYTES = 2_000_000_000  # of memory while an image is decoded
 ShapeOfImages = tuple[int, Any, Any, int]  # (N, h, w, C); h and w are `None` if they differ between the images
 GRAY_WEIGHTS = (19595, 38470, 7471)  # of red, green and blue in 1/65536: Pillow's mode L, ITU-R 601-2
 MODEL_PIXEL_SCALE, MODEL_TIEPOINT, MODEL_TRANSFORMATION = 33550, 33922, 34264  # tags of GeoTIFF
+SAME_LEVEL = 1  # level by which sRGB differs from itself after a conversion
+logger = logging.getLogger(__name__)
+SRGB = ImageCms.createProfile("sRGB")
 BLOCK_VALUES = 500_000  # converted at a time, so that intermediate results take little memory
 LEVEL_TYPES = ("bool", "uint8", "uint16")  # of values that are levels; the others need a value range
 OTHER_TYPES = (
@@ -29,8 +36,11 @@ OTHER_TYPES = (
     *("float16", "float32", "float64"),
 )
 # Words of the libraries.
-CUT = ("truncated", "less than expected", "expected length", "premature", "end of file", "eof: ", "incomplete")
-UNKNOWN = ("unsupported", "not supported", "cannot handle")
+CUT = (
+    *("truncated", "less than expected", "expected length", "premature", "end of file", "eof: ", "incomplete"),
+    *("greater than file size", "could the file be damaged"),
+)
+UNKNOWN = ("unsupported", "not supported", "cannot handle", "cannot be loaded", "python objects")
 
 
 class ImageError(ValueError):
@@ -98,6 +108,22 @@ NO_METADATA = Metadata()
 
 
 @dataclasses.dataclass(frozen=True)
+class Bands:
+    """Bands of a file as it holds them, which `convert` makes an image."""
+
+    values: Any  # array [h, w, bands], or an object with its shape and type that returns rows of one for a slice
+    mode: str = (
+        ""  # Pillow's mode of the colors, such as "CMYK"; by default gray or RGB. Bands behind them are left out
+    )
+    has_opacity: bool = False  # whether the last band is opacity
+    premultiplied: bool = False  # whether the colors have been multiplied by the opacity
+    highest: int = 0  # level of white, if it is not the highest of the type
+    orientation: int = 1  # EXIF's, 1 to 8
+    metadata: Metadata = NO_METADATA
+    fractional: bool = False  # whether the file may hold values between whole numbers
+
+
+@dataclasses.dataclass(frozen=True)
 class DecodedImage:
     """An image at its own depth. Transparent pixels are blended with white."""
 
@@ -137,7 +163,7 @@ class ImageReader:
 
     header: Header
     nbytes = 0  # of decoded images that the reader may keep in memory
-    by_rows = False  # whether `read_rows` decodes rows by themselves
+    has_rows = False  # whether `read_rows` decodes rows of a large image by themselves
     has_axes = False  # whether `along` finds slices along other axes
 
     def count(self, channels: int) -> int:
@@ -158,25 +184,33 @@ class ImageReader:
         """Return the reader of another image of the same file, by its number from 0. It replaces this reader."""
         raise ImageError(f"the file has no image {index}; was it replaced?")
 
-    def read(self, channels: int) -> DecodedImage:
-        """Decode the image, upright, with the values of the file.
-
-        Args:
-            channels: 1 for gray, 3 for RGB; otherwise the number of bands of the file, which are returned as they are.
-        """
+    def read(self, channels: int) -> Bands:
+        """Decode the image for so many channels, see `convert`; bands that they leave out may be missing."""
         raise NotImplementedError
 
-    def read_rows(self, channels: int, rows: slice) -> DecodedImage:
-        """Decode some rows of an image like `read`, if it is read `by_rows`."""
+    def read_rows(self, channels: int, rows: slice) -> Bands:
+        """Decode some rows of an image like `read`, if it `has_rows`."""
         raise NotImplementedError
+
+    def check_memory(self) -> None:
+        """Raise `ImageError` if it takes too much memory to `read` an image that `has_rows`."""
 
 
 Open = Callable[[BinaryIO], Optional[ImageReader]]  # returns the reader of a file; `None` if it has another format
 Write = Callable[[pathlib.Path, np.ndarray, bool, Metadata], None]  # of (path, bands, has_opacity, metadata)
-Put = Callable[[int, np.ndarray], None]  # takes the number of an image and its pixels [h, w, C]
-# Context manager of (path, original, shape [n, h, w, C], type of the pixels, metadata) that provides a function to put
-# images into a volume with the axes of its original, and writes the file at the end.
-CreateStack = Callable[[pathlib.Path, ImageReader, tuple[int, ...], Any, Metadata], AbstractContextManager[Put]]
+
+
+class Stack(NamedTuple):
+    """How a format holds several images in a file that is written."""
+
+    shape: tuple[int, ...]  # of the array of all values
+    put: Callable[[np.ndarray, int, np.ndarray], None]  # takes the array, the number of an image and its pixels
+    save: Callable[[np.ndarray], None]  # writes the file
+    order: Literal["C", "F"] = "C"  # of the axes in memory
+
+
+# Function of (path, original, shape [n, h, w, C], type of the pixels, metadata).
+CreateStack = Callable[[pathlib.Path, ImageReader, tuple[int, ...], Any, Metadata], Stack]
 
 
 class ImageArray(Protocol):
@@ -225,28 +259,104 @@ def visible(pixels: np.ndarray) -> np.ndarray:
     return pixels[..., : 3 if pixels.shape[2] >= 3 else 1]
 
 
-def convert_bands(
-    image: np.ndarray, channels: int, has_opacity: bool = False, premultiplied: bool = False, highest: int = 0
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the pixels [h, w, channels] of an image, blended with white, and its opacity, [h, w, 1] or `None`.
+def convert(bands: Bands, channels: int, stretch: bool = False) -> DecodedImage:
+    """Return an upright image: gray (1 channel) or RGB (3), blended with white; or the bands as they are.
 
-    Args:
-        image: uint8 or uint16 [h, w, bands]; or floats, without opacity.
-        channels: 1 for gray, 3 for RGB; otherwise the bands are returned as they are.
-        has_opacity: Whether the last band is opacity.
-        premultiplied: Whether the other bands have been multiplied by the opacity.
-        highest: Level of white, if it is not the highest of the type.
+    Colors of 8 bits become sRGB by their ICC profile. With `stretch`, white becomes the highest level of the type.
     """
-    if channels not in (1, 3) or (image.shape[2] == channels and not has_opacity):
-        return image, None
-    converted = np.empty((*image.shape[:2], channels), image.dtype)
-    for rows in row_blocks(image.shape):
-        colors = image[rows]
-        if has_opacity:
-            white = highest or np.iinfo(image.dtype).max
-            colors = _blend(colors[..., :-1], colors[..., -1:], premultiplied, white)
-        converted[rows] = _convert_colors(colors, channels)
-    return converted, image[..., -1:] if has_opacity else None
+    values, metadata, opacity, transform = bands.values, bands.metadata, None, None
+    number = values.shape[2] - bands.has_opacity
+    mode = bands.mode or ("L" if number < 3 else "RGB")
+    converts, is_other = channels in (1, 3), mode not in ("L", "RGB")
+    if converts and is_other and values.dtype != np.uint8:
+        raise ImageError(f"{mode} colors of {values.dtype}: expected 8 bits")
+    if converts and (found := srgb_transform(metadata.profile, mode)):
+        if values.dtype == np.uint8:
+            transform = found
+        elif values.dtype == np.uint16:
+            _report_kept(metadata.profile)
+    changes = converts and (bands.has_opacity or transform or is_other or number != channels)
+    factor = np.iinfo(values.dtype).max / bands.highest if stretch and bands.highest else 1
+    if isinstance(values, np.ndarray) and not changes and factor == 1:
+        pixels = values
+    else:
+        pixels = np.empty((*values.shape[:2], channels), values.dtype)
+        if converts and bands.has_opacity:
+            opacity = np.empty((*values.shape[:2], 1), values.dtype)
+        for rows in row_blocks(values.shape):
+            part = values[rows]
+            converted = _convert_rows(part, bands, mode, transform, channels) if changes else part
+            pixels[rows] = _scale(converted, bands.highest, factor)
+            if opacity is not None:
+                opacity[rows] = _scale(part[..., -1:], bands.highest, factor)
+    opacity = None if opacity is None else upright(opacity, bands.orientation)
+    metadata = metadata._replace(profile=b"") if transform else metadata
+    return DecodedImage(upright(pixels, bands.orientation), opacity, metadata, bands.fractional)
+
+
+def _scale(levels: np.ndarray, highest: int, factor: float) -> np.ndarray:
+    return levels if factor == 1 else np.rint(levels.clip(0, highest) * factor)
+
+
+def _convert_rows(
+    values: np.ndarray, bands: Bands, mode: str, transform: ImageCms.ImageCmsTransform | None, channels: int
+) -> np.ndarray:
+    colors, opacity = values[..., : Image.getmodebands(mode)], values[..., -1:]
+    premultiplied = bands.premultiplied
+    if transform or mode not in ("L", "RGB"):
+        if premultiplied:
+            colors, premultiplied = _divide(colors, opacity), False
+        colors = _to_srgb(colors, mode, transform)
+    if bands.has_opacity:
+        colors = _blend(colors, opacity, premultiplied, bands.highest or np.iinfo(values.dtype).max)
+    return _convert_colors(colors, channels)
+
+
+@functools.lru_cache(maxsize=16)
+def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+    """Return the transform of colors to sRGB; `None` without a profile of the mode, or if colors would stay."""
+    if not profile:
+        return None
+    mode = "RGB" if mode == "YCbCr" else mode
+    try:
+        transform = ImageCms.buildTransform(io.BytesIO(profile), SRGB, mode, "RGB")
+    except (ImageCms.PyCMSError, OSError, ValueError):  # damaged, or of other colors
+        return None
+    if mode == "CMYK":
+        return transform
+    steps = np.linspace(0, 255, 9).astype(np.uint8)
+    levels = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(27, 27, 3)
+    before = Image.fromarray(levels if mode == "RGB" else levels[..., 0])
+    after = transform.apply(before)
+    change = np.asarray(after).astype(int) - np.asarray(before.convert("RGB"))
+    return transform if np.abs(change).max() > SAME_LEVEL else None
+
+
+def profile_name(profile: bytes) -> str:
+    """Return the name of an ICC profile, an empty text if there is none."""
+    try:
+        return ImageCms.getProfileDescription(ImageCms.ImageCmsProfile(io.BytesIO(profile))).strip() if profile else ""
+    except (ImageCms.PyCMSError, OSError):
+        return "damaged"
+
+
+@functools.lru_cache(maxsize=16)
+def _report_kept(profile: bytes) -> None:
+    """Log, once, that images keep a profile."""
+    logger.info(
+        "Images of 16 bits keep the colors of their profile (%s); only 8 bits become sRGB", profile_name(profile)
+    )
+
+
+def _to_srgb(colors: np.ndarray, mode: str, transform: ImageCms.ImageCmsTransform | None) -> np.ndarray:
+    image = Image.frombytes(mode, (colors.shape[1], colors.shape[0]), np.ascontiguousarray(colors).data)
+    image = image.convert("RGB") if mode == "YCbCr" or not transform else image
+    return np.asarray(transform.apply(image) if transform else image)
+
+
+def _divide(colors: np.ndarray, opacity: np.ndarray) -> np.ndarray:
+    """Return colors of 8 bits that have not been multiplied by their opacity."""
+    return np.rint(np.minimum(colors, opacity) / np.maximum(opacity, 1) * 255).astype(np.uint8)
 
 
 def _blend(colors: np.ndarray, opacity: np.ndarray, premultiplied: bool, white: int) -> np.ndarray:

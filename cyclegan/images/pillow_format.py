@@ -15,12 +15,13 @@ from typing import Any, BinaryIO
 
 import imagecodecs
 import numpy as np
-from PIL import Image, ImageCms, ImageFile, PngImagePlugin
+from PIL import Image, ImageFile, PngImagePlugin
 from PIL.ExifTags import IFD
 from PIL.ExifTags import Base as Tag
 
-from cyclegan.images.geometry import known_orientation, upright
+from cyclegan.images.geometry import known_orientation
 from cyclegan.images.image import (
+    Bands,
     DecodedImage,
     Header,
     ImageError,
@@ -29,9 +30,9 @@ from cyclegan.images.image import (
     Open,
     Write,
     check_size,
-    convert_bands,
-    row_blocks,
+    convert,
 )
+from cyclegan.images.value_range import HIGHEST
 
 END_MARKERS = {"jpeg": b"\xff\xd9", "png": b"IEND"}  # compressed pixels never look like them
 TAIL_BYTES = 4096  # searched for the end marker, because cameras and programs append data to a file
@@ -42,10 +43,10 @@ MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # Pillow's, by bands
 PNG_BANDS = {0: 1, 2: 3, 4: 2, 6: 4}  # by color type (ISO/IEC 15948, 11.2.2); palettes have no 16 bits
 PNG_DEPTH_OFFSET = 24  # bytes before the bit depth and the color type
 PNG_HEADER_BYTES = 8 + 25  # the signature and IHDR, which all metadata has to follow
+COLOR_MODES = {"1": "L", "L": "L", "LA": "L", "La": "L", "CMYK": "CMYK", "LAB": "LAB"}  # by mode; RGB for others
 BMP_COMPRESSION_OFFSET, BMP_RLE = 30, (1, 2)
+EXIF_RESOLUTION = ("webp", "avif")  # formats that hold the resolution in EXIF data only
 MAX_EXIF_BYTES = 65_000  # that a JPEG holds, also of XMP
-SAME_LEVEL = 1  # level by which sRGB differs from itself after a conversion
-SRGB = ImageCms.createProfile("sRGB")
 
 
 def pillow_functions(name: str, **options: Any) -> tuple[Open, Write]:
@@ -113,9 +114,9 @@ class PillowReader(ImageReader):
         self._image.seek(index)
         return type(self)(self._image, self._file, self.header.format)
 
-    def read(self, channels: int) -> DecodedImage:
-        """Decode the frame, upright."""
-        return convert_pillow(self._image, channels, self._orientation)
+    def read(self, channels: int) -> Bands:
+        """Decode the frame."""
+        return _bands_of(self._image, channels, self._orientation)
 
 
 class PngReader(PillowReader):
@@ -139,39 +140,30 @@ class PngReader(PillowReader):
         image.seek(index)
         return PngReader(image, self._file, "png")
 
-    def read(self, channels: int) -> DecodedImage:
-        """Decode the image, upright, if its checksums are right, which Pillow ignores when it decodes."""
+    def read(self, channels: int) -> Bands:
+        """Decode the image, if its checksums are right, which Pillow ignores when it decodes."""
         position = self._file.tell()
         self._file.seek(0)
         PngImagePlugin.PngImageFile(self._file).verify()
+        self._file.seek(position)
         if not self.header.deep or self.header.bands == 1:
-            self._file.seek(position)
             return super().read(channels)
-        self._file.seek(0)  # Pillow drops 8 of the 16 bits if there are several bands
-        info = self._image.info
-        if info.get("interlace") and self.header.bands > 2 and "transparency" not in info:
-            pixels = self._read_interlaced()
-        else:
-            pixels = imagecodecs.png_decode(_without_profile(self._file.read()))
-        has_opacity = pixels.shape[2] in (2, 4)  # also for a transparent color
-        converted = convert_bands(upright(pixels, self._orientation), channels, has_opacity)
-        return DecodedImage(*converted, _metadata(self._image, self.header.profile))
+        values = with_transparency(self._read_deep(), self._image.info.get("transparency"))
+        has_opacity = values.shape[2] in (2, 4)
+        return Bands(values, "", has_opacity, orientation=self._orientation, metadata=_metadata(self._image))
 
-    def _read_interlaced(self) -> np.ndarray:
-        """Return the bands of an interlaced image of 16 bits, about which libpng would print a warning."""
-        halves = []
-        for half in "BL":  # of the high and of the low byte of each value, because Pillow keeps one
-            self._file.seek(0)
-            image = PngImagePlugin.PngImageFile(self._file)
-            image.tile = [image.tile[0]._replace(args=f"{image.mode};16{half}")]
-            halves.append(np.asarray(image).astype(np.uint16))
-        return halves[0] << 8 | halves[1]
+    def _read_deep(self) -> np.ndarray:
+        """Return the bands of 16 bits, of which Pillow would drop the low bytes."""
+        if self.header.bands == 2:  # gray and opacity, which Pillow makes RGBA, have as many bytes as RGBA
+            return self._decode("RGBA").view(">u2").astype(np.uint16)
+        low, high = (self._decode(f"{self._image.mode};16{half}") for half in "LB")
+        return np.stack([low, high], axis=-1).view("<u2")[..., 0]
 
-
-def _without_profile(png: bytes) -> bytes:
-    """Return a PNG file without its ICC profile, about which libpng prints warnings."""
-    start = png.find(b"iCCP", 0, png.find(b"IDAT")) - 4
-    return png if start < 0 else png[:start] + png[start + 12 + int.from_bytes(png[start : start + 4], "big") :]
+    def _decode(self, raw_mode: str) -> np.ndarray:
+        self._file.seek(0)
+        image = PngImagePlugin.PngImageFile(self._file)
+        image.tile = [image.tile[0]._replace(args=raw_mode)]
+        return np.asarray(image)
 
 
 def _write(
@@ -197,17 +189,20 @@ def _save_options(name: str, metadata: Metadata, size: tuple[int, int]) -> dict[
     if name == "png" and metadata.xmp:
         options["pnginfo"] = PngImagePlugin.PngInfo()
         options["pnginfo"].add_itxt("XML:com.adobe.xmp", metadata.xmp.decode("utf-8", "replace"))
+    if metadata.resolution and metadata.unit > 1:
+        options["dpi"] = tuple(number * (2.54 if metadata.unit == 3 else 1) for number in metadata.resolution)
     with contextlib.suppress(Exception):  # Pillow raises almost anything for damaged EXIF data
-        if Tag.Orientation in metadata.exif:
-            metadata.exif[Tag.Orientation] = 1
-        details = metadata.exif.get_ifd(IFD.Exif)
+        exif = Image.Exif() if metadata.exif is None else metadata.exif
+        if name in EXIF_RESOLUTION and "dpi" in options:
+            exif.update(zip((Tag.XResolution, Tag.YResolution, Tag.ResolutionUnit), (*options["dpi"], 2)))
+        if Tag.Orientation in exif:
+            exif[Tag.Orientation] = 1
+        details = exif.get_ifd(IFD.Exif)
         for tag, side in zip((Tag.ExifImageWidth, Tag.ExifImageHeight), size):
             if tag in details:
                 details[tag] = side
-        content = metadata.exif.tobytes()
+        content = exif.tobytes() if len(exif) else b""
         options["exif"] = content if len(content) < MAX_EXIF_BYTES else b""
-    if metadata.resolution and metadata.unit > 1:
-        options["dpi"] = tuple(number * (2.54 if metadata.unit == 3 else 1) for number in metadata.resolution)
     return {option: value for option, value in options.items() if value}
 
 
@@ -231,36 +226,45 @@ def from_pillow(image: Image.Image, channels: int = 3, any_type: bool = False) -
     image.load()  # turns a TIFF
     orientation = known_orientation(image.getexif().get(Tag.Orientation))
     if any_type and image.mode in ("F", "I"):
-        values = upright(np.asarray(image, np.float64)[..., None], orientation)
-        return DecodedImage(*convert_bands(values, channels), fractional=image.mode == "F")
-    return convert_pillow(image, channels, orientation)
+        values = np.asarray(image, np.float64)[..., None]
+        return convert(Bands(values, orientation=orientation, fractional=image.mode == "F"), channels)
+    return convert(_bands_of(image, channels, orientation), channels)
 
 
-def convert_array(pixels: np.ndarray, channels: int, mode: str, profile: bytes, orientation: int = 1) -> DecodedImage:
-    """Convert uint8 [h, w, bands] of a mode of Pillow like `convert_pillow`."""
-    image = Image.frombytes(mode, (pixels.shape[1], pixels.shape[0]), np.ascontiguousarray(pixels).data)
-    image.info["icc_profile"] = profile
-    return convert_pillow(image, channels, orientation)
+class _Rows:
+    """Rows of a Pillow image in a mode, as an array [h, w, bands] would return them, without a copy of the whole."""
+
+    def __init__(self, image: Image.Image, mode: str) -> None:
+        self._image, self._mode = image, mode
+        self.shape, self.dtype = (image.height, image.width, Image.getmodebands(mode)), np.dtype(np.uint8)
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        block = self._image.crop((0, rows.start, self._image.width, rows.stop))
+        return np.asarray(block.convert(self._mode)).reshape(-1, *self.shape[1:])
 
 
-def convert_pillow(image: Image.Image, channels: int, orientation: int) -> DecodedImage:
-    """Convert an image, some rows at a time, and turn it upright."""
+def _bands_of(image: Image.Image, channels: int, orientation: int) -> Bands:
+    """Return the bands of an image; of other than 1 or 3 channels, in its own mode."""
     image.load()
-    convert = _convert_deep_gray if image.mode.startswith("I") else _convert
-    arrays: list[np.ndarray] = []
-    for rows in row_blocks((image.height, image.width)):
-        block = image.crop((0, rows.start, image.width, rows.stop))
-        parts = [part for part in convert(block, channels) if part is not None]
-        arrays = arrays or [np.empty((image.height, *part.shape[1:]), part.dtype) for part in parts]
-        for array, part in zip(arrays, parts):
-            array[rows] = part
-    pixels, *opacity = (upright(array, orientation) for array in arrays)
-    profile = image.info.get("icc_profile") or b""
-    converts = channels in (1, 3) and pixels.dtype == np.uint8 and srgb_transform(profile, _colors_of(image.mode))
-    return DecodedImage(pixels, opacity[0] if opacity else None, _metadata(image, b"" if converts else profile))
+    metadata = _metadata(image)
+    if image.mode.startswith("I"):
+        gray = np.clip(np.asarray(image), 0, HIGHEST).astype(np.uint16)[..., None]  # mode I has 32 bits
+        values = with_transparency(gray, image.info.get("transparency"))
+        return Bands(values, "L", values.shape[2] > 1, orientation=orientation, metadata=metadata)
+    colors = COLOR_MODES.get(image.mode, "RGB")
+    has_opacity = image.mode in ALPHA_MODES or "transparency" in image.info
+    rows = _Rows(image, f"{colors}{'A' * has_opacity}" if channels in (1, 3) else image.mode)
+    return Bands(rows, colors, has_opacity, orientation=orientation, metadata=metadata)
 
 
-def _metadata(image: Image.Image, profile: bytes) -> Metadata:
+def with_transparency(values: np.ndarray, color: Any) -> np.ndarray:
+    """Return uint16 [h, w, bands] with opacity, the last band, that is 0 where pixels have a color; `None` for none."""
+    if color is None:
+        return values
+    return np.dstack([values, np.where((values == color).all(axis=-1), np.uint16(0), np.uint16(HIGHEST))])
+
+
+def _metadata(image: Image.Image) -> Metadata:
     """Return the metadata of an image, for its upright copy."""
     exif = None
     with contextlib.suppress(Exception):
@@ -268,72 +272,8 @@ def _metadata(image: Image.Image, profile: bytes) -> Metadata:
     xmp = image.info.get("xmp") or b""
     xmp = re.sub(rb'(tiff:Orientation(?:="|>))\d', rb"\g<1>1", xmp if isinstance(xmp, bytes) else xmp.encode())
     x, y = image.info.get("dpi") or (0, 0)
-    return Metadata(profile, exif, xmp, (float(x), float(y)) if min(x, y) > 0 else None)
-
-
-@functools.lru_cache(maxsize=16)
-def srgb_transform(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
-    """Return the transform of colors to sRGB; `None` without a profile of the mode, or if colors would stay."""
-    if not profile:
-        return None
-    try:
-        transform = ImageCms.buildTransform(io.BytesIO(profile), SRGB, mode, "RGB")
-    except (ImageCms.PyCMSError, OSError, ValueError):  # damaged, or of other colors
-        return None
-    if mode == "CMYK":
-        return transform
-    steps = np.linspace(0, 255, 9).astype(np.uint8)
-    levels = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(27, 27, 3)
-    before = Image.fromarray(levels if mode == "RGB" else levels[..., 0])
-    after = transform.apply(before)
-    change = np.asarray(after).astype(int) - np.asarray(before.convert("RGB"))
-    return transform if np.abs(change).max() > SAME_LEVEL else None
-
-
-def profile_name(profile: bytes) -> str:
-    """Return the name of an ICC profile, an empty text if there is none."""
-    try:
-        return ImageCms.getProfileDescription(ImageCms.ImageCmsProfile(io.BytesIO(profile))).strip() if profile else ""
-    except (ImageCms.PyCMSError, OSError):
-        return "damaged"
-
-
-def _colors_of(mode: str) -> str:
-    """Return Pillow's mode of the colors of another mode, without opacity."""
-    return {"1": "L", "LA": "L", "La": "L", "CMYK": "CMYK", "LAB": "LAB"}.get(mode, mode if mode == "L" else "RGB")
-
-
-def to_srgb(image: Image.Image) -> Image.Image:
-    """Return an image as RGB, without its opacity, by its color profile."""
-    mode = _colors_of(image.mode)
-    colors = image if image.mode == mode else image.convert(mode)
-    transform = srgb_transform(image.info.get("icc_profile") or b"", colors.mode)
-    return transform.apply(colors) if transform else colors.convert("RGB")
-
-
-def _convert(image: Image.Image, channels: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return (pixels, opacity) of an image of at most 8 bits."""
-    opacity = None
-    if channels in (1, 3):
-        if image.mode in ALPHA_MODES or "transparency" in image.info:
-            alpha = image.convert("RGBA").getchannel("A")
-            opacity, image = np.asarray(alpha)[..., None], to_srgb(image)
-            image.putalpha(alpha)
-            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-        else:
-            image = to_srgb(image)
-        image = image.convert("L") if channels == 1 else image
-    return np.asarray(image).reshape(image.height, image.width, channels), opacity
-
-
-def _convert_deep_gray(image: Image.Image, channels: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return (pixels, opacity) of an image of one band of more than 8 bits; values above 16 bits are clipped."""
-    gray, opacity = np.clip(np.asarray(image), 0, 65535).astype(np.uint16)[..., None], None
-    transparent = image.info.get("transparency")
-    if transparent is not None:
-        opacity = np.where(gray == transparent, np.uint16(0), np.uint16(65535))
-        gray[gray == transparent] = 65535  # white shows through
-    return convert_bands(gray, channels)[0], opacity
+    resolution = (float(x), float(y)) if min(x, y) > 0 else None
+    return Metadata(image.info.get("icc_profile") or b"", exif, xmp, resolution)
 
 
 def _read_tail(file: BinaryIO) -> bytes:

@@ -16,12 +16,22 @@ import numpy as np
 
 from cyclegan.config.data import ValueRange
 from cyclegan.images.formats import UNCOMPRESSED, open_image
-from cyclegan.images.image import DecodedImage, Header, ImageError, ImageReader, check_size, explain, row_blocks
+from cyclegan.images.image import (
+    Bands,
+    DecodedImage,
+    Header,
+    ImageError,
+    ImageReader,
+    check_size,
+    convert,
+    explain,
+)
 from cyclegan.images.pillow_format import TAIL_BYTES
 from cyclegan.images.value_range import to_depth, to_levels
 from cyclegan.whole_file import open_regular
 
 PARALLEL_PIXELS = 25_000_000  # larger images are decoded one at a time, to bound the memory
+PART_BYTES = 1 << 20  # of a file, read at a time
 MAX_OPENED = 64  # files with several images that stay open
 MAX_KEPT_BYTES = 2_000_000_000  # of images that their readers keep; the newest file may have more
 _large_image_lock = threading.Lock()
@@ -49,7 +59,6 @@ class ImageFacts(NamedTuple):
     width: int
     deep: bool  # whether it has more than 8 bits per band
     end: int  # checksum of the end of a compressed file, otherwise 0: files of one length with the same end are equal
-    sample: int  # checksum of the middle and the end of the file
     images: int  # of the file: pages, slices or frames
     partial_of: int  # bands of the file if only some of them are used, otherwise 0
 
@@ -61,9 +70,7 @@ class RowImage(NamedTuple):
     read: Callable[[slice], DecodedImage]  # decodes rows like `decode_values`
 
 
-FACTS_DTYPE = np.dtype(
-    [*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32, np.uint32, np.int32, np.int32))]
-)
+FACTS_DTYPE = np.dtype([*zip(ImageFacts._fields, (np.int64, np.int32, np.int32, bool, np.uint32, np.int32, np.int32))])
 
 
 def decode(
@@ -112,8 +119,7 @@ def decode_with_header(
         _check_bands(reader, channels, any_type)
         is_large = reader.header.height * reader.header.width > PARALLEL_PIXELS
         with _large_image_lock if is_large else contextlib.nullcontext(), explain(reader.header.format, "pixels"):
-            image = reader.read(channels)
-    return reader.header, _complete(image, reader.header, channels, any_type, nodata)
+            return reader.header, _convert(reader.read(channels), reader.header, channels, any_type, nodata)
 
 
 def decode_mask(source: Source) -> np.ndarray:
@@ -132,36 +138,24 @@ def open_rows(source: Source, channels: int, any_type: bool, nodata: float | Non
 
     Raise the errors of `decode` that are known from the header.
     """
-    with _opened(source, by_rows=True) as reader:
-        _check_bands(reader, channels, any_type)
+    with _opened(source) as reader:
+        _check_bands(reader, channels, any_type, by_rows=True)
 
         def read(rows: slice) -> DecodedImage:
             with explain(reader.header.format, "pixels"):
-                return _complete(reader.read_rows(channels, rows), reader.header, channels, any_type, nodata)
+                return _convert(reader.read_rows(channels, rows), reader.header, channels, any_type, nodata)
 
-        yield RowImage(reader.header, read) if reader.by_rows else None
+        yield RowImage(reader.header, read) if reader.has_rows else None
 
 
-def _complete(image: DecodedImage, header: Header, channels: int, any_type: bool, nodata: float | None) -> DecodedImage:
+def _convert(bands: Bands, header: Header, channels: int, any_type: bool, nodata: float | None) -> DecodedImage:
     """Return an image that knows `nodata`; unless values may be of `any_type`, white becomes the highest level."""
-    metadata, highest = image.metadata, 0 if any_type else header.highest
-    metadata = metadata._replace(
-        nodata=nodata if metadata.nodata is None else metadata.nodata,
+    image = convert(bands, channels, stretch=not any_type)
+    metadata = image.metadata._replace(
+        nodata=nodata if image.metadata.nodata is None else image.metadata.nodata,
         last_is_opacity=header.opacity and channels == header.bands in (2, 4),
     )
-    image = dataclasses.replace(image, metadata=metadata)
-    if highest:
-        opacity = None if image.opacity is None else _stretch(image.opacity, highest)
-        image = dataclasses.replace(image, pixels=_stretch(image.pixels, highest), opacity=opacity)
-    return image
-
-
-def _stretch(pixels: np.ndarray, highest: int) -> np.ndarray:
-    """Return the pixels, scaled so that the highest level becomes the maximum of their type."""
-    stretched = np.empty_like(pixels)
-    for rows in row_blocks(pixels.shape):
-        stretched[rows] = np.rint(pixels[rows].clip(0, highest) * (np.iinfo(pixels.dtype).max / highest))
-    return stretched
+    return dataclasses.replace(image, metadata=metadata)
 
 
 def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: bool = False) -> ImageFacts:
@@ -171,34 +165,37 @@ def check(source: Source, channels: int = 3, has_range: bool = False, by_rows: b
     behind it. With `has_range`, values may be of any type, and the depth is 16 bits. `by_rows` accepts files of
     `open_rows`.
     """
-    with _opened(source, by_rows) as reader:
+    with _opened(source) as reader:
         header, images = reader.header, 1
         if not isinstance(source, Slice):
             with contextlib.suppress(ImageError):  # pages behind the first one, which are not used, may be damaged
                 images = _count(reader, channels)
-        _check_bands(reader, channels, has_range)
+        _check_bands(reader, channels, has_range, by_rows)
     content = source.path if isinstance(source, Slice) else source
     with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - TAIL_BYTES))
-        tail = file.read()
-        file.seek(length // 2)
-        sample = zlib.crc32(file.read(TAIL_BYTES), zlib.crc32(tail))
-        end = 0 if header.format in UNCOMPRESSED else zlib.crc32(tail)
+        end = 0 if header.format in UNCOMPRESSED else zlib.crc32(file.read())
     if end and isinstance(source, Slice):
         end = zlib.crc32(b"%d" % source.number, end)
-    if not header.complete and not reader.by_rows:
+    if not header.complete and not (by_rows and reader.has_rows):
         decode_values(source, channels, has_range)
     deep = header.deep or has_range
-    return ImageFacts(length, header.height, header.width, deep, end, sample, images, header.partial_of(channels))
+    return ImageFacts(length, header.height, header.width, deep, end, images, header.partial_of(channels))
 
 
-def count(path: str | os.PathLike[str], channels: int = 3, axis: int | None = None, by_rows: bool = False) -> int:
-    """Return the number of images of a file: pages, slices along an axis, or frames; raise the errors of `decode`.
+def checksum(source: Source) -> int:
+    """Return a checksum of all bytes of the file of an image; raise `OSError` if it cannot be read."""
+    content, result = source.path if isinstance(source, Slice) else source, 0
+    with io.BytesIO(content) if isinstance(content, bytes) else open_regular(content) as file:
+        while part := file.read(PART_BYTES):
+            result = zlib.crc32(part, result)
+    return result
 
-    `by_rows` accepts files of `open_rows`.
-    """
-    with _opened(path, by_rows) as reader:
+
+def count(path: str | os.PathLike[str], channels: int = 3, axis: int | None = None) -> int:
+    """Return the number of images of a file: pages, slices along an axis, or frames; raise the errors of `decode`."""
+    with _opened(path) as reader:
         return _count(reader.along(axis), channels)
 
 
@@ -222,11 +219,11 @@ _opened_files_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def _opened(source: Source, by_rows: bool = False) -> Iterator[ImageReader]:
+def _opened(source: Source) -> Iterator[ImageReader]:
     """Provide the reader of an image. Files of `Slice`s stay open, because the next slice may be of the same file."""
     if not isinstance(source, Slice):
         with io.BytesIO(source) if isinstance(source, bytes) else open_regular(source) as file:
-            yield open_image(file, by_rows)
+            yield open_image(file)
         return
     state = os.stat(source.path)
     key = (source.path, source.axis, state.st_mtime_ns, state.st_size)
@@ -250,9 +247,11 @@ def close_files() -> None:
         _opened_files.clear()
 
 
-def _check_bands(reader: ImageReader, channels: int, any_type: bool) -> None:
+def _check_bands(reader: ImageReader, channels: int, any_type: bool, by_rows: bool = False) -> None:
     """Check that an image has the bands for `channels`, and values of a type that is allowed."""
-    header = reader.header
+    header, reads_rows = reader.header, by_rows and reader.has_rows
+    if not reads_rows:
+        reader.check_memory()
     if channels in (1, 3) and not header.colors:
         raise ImageError(
             f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y in training"
@@ -265,8 +264,9 @@ def _check_bands(reader: ImageReader, channels: int, any_type: bool) -> None:
             f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need"
             " --value_range_x or --value_range_y in training"
         )
-    # Other values take more memory to decode than to convert.
-    if any_type and not header.other_values and not reader.by_rows:
+    if (
+        any_type and not header.other_values and not reads_rows
+    ):  # other values take more memory to decode than to convert
         # Memory of all bands, of the chosen bands, and of the result and its opacity as uint16.
         pixel_bytes = (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
         check_size(header.width, header.height, header.height * header.width * pixel_bytes)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
+import html
 import itertools
 import logging
 import math
@@ -24,21 +24,19 @@ from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC
 
 from cyclegan.images import image as geo
 from cyclegan.images.codec_format import size_of
-from cyclegan.images.geometry import known_orientation, upright
+from cyclegan.images.geometry import known_orientation
 from cyclegan.images.image import (
     LEVEL_TYPES,
     OTHER_TYPES,
-    DecodedImage,
+    Bands,
     Header,
     ImageError,
     ImageReader,
     Metadata,
-    Put,
+    Stack,
     check_size,
-    convert_bands,
 )
-from cyclegan.images.pillow_format import MODES, convert_array, srgb_transform, without_single_axis
-from cyclegan.images.volume_format import scratch
+from cyclegan.images.pillow_format import without_single_axis
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the first bytes of a TIFF or BigTIFF file
 # Lossless compressions, whose decoders stop at the size that the header gives.
@@ -64,6 +62,7 @@ GEO_TAGS = (geo.MODEL_PIXEL_SCALE, geo.MODEL_TIEPOINT, geo.MODEL_TRANSFORMATION,
 IMAGEJ = re.compile(r"^(?:ImageJ|unit)=.*$", re.MULTILINE)
 IMAGEJ_AXES = re.compile(r"^(?:slices|frames|hyperstack|spacing|finterval)=.*$", re.MULTILINE)
 OME_SIZE = re.compile(r'(PhysicalSize[XYZ](?=="[\d.eE+-]+")|PhysicalSize[XYZ]Unit)="([^"]*)"')  # numbers and units
+OME_CHANNEL = re.compile(r'<Channel [^>]*?Name="([^"]*)"')
 OME_PIXELS, SIZES = re.compile("<Pixels[^>]*>"), re.compile(r'Size[CZT]="(\d+)"')
 # libtiff only prints some errors, and leaves the pixels behind others as they are in its memory, which `FILLS` changes.
 FILLS = [{"MALLOC_PERTURB_": number} for number in ("85", "170")]
@@ -80,13 +79,13 @@ sys.stdout.buffer.write(image.tobytes())
 """
 
 
-def open_image(file: BinaryIO, by_rows: bool = False) -> ImageReader | None:
-    """Return the reader of a TIFF file, `None` for other files; see `TiffReader` for `by_rows`."""
+def open_image(file: BinaryIO) -> ImageReader | None:
+    """Return the reader of a TIFF file, `None` for other files."""
     if file.read(4) not in MAGIC:
         return None
     logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # the readers raise errors themselves
     file.seek(0)
-    return TiffReader(file, tifffile.TiffFile(file, _multifile=False), by_rows=by_rows)
+    return TiffReader(file, tifffile.TiffFile(file, _multifile=False))
 
 
 class TiffReader(ImageReader):
@@ -96,13 +95,9 @@ class TiffReader(ImageReader):
         file: The file.
         tif: The same file as opened by tifffile.
         pages: The pages of the image if it is not the first one; several pages are its channels.
-        by_rows: Whether an image of more than `LARGE_PIXELS`, of any size, is read by rows, if its rows can be decoded
-            by themselves.
     """
 
-    def __init__(
-        self, file: BinaryIO, tif: tifffile.TiffFile, pages: Sequence[Any] = (), by_rows: bool = False
-    ) -> None:
+    def __init__(self, file: BinaryIO, tif: tifffile.TiffFile, pages: Sequence[Any] = ()) -> None:
         if not tif.pages:
             raise ImageError("a damaged TIFF file: truncated, it has no page")
         self._file, self.tif = file, tif
@@ -117,13 +112,12 @@ class TiffReader(ImageReader):
             and page.subsampling not in (None, (1, 1))
         )
         self._is_other = f"{page.dtype}" not in LEVEL_TYPES
+        _check_page(page, self._by_libtiff, self._is_other)
         channel_pages = len(self._pages) if page.samplesperpixel == 1 else 1
         self._orientation = known_orientation(page.tags.valueof(Tag.Orientation))
-        has_small_parts = page.is_memmappable or (page.dtype and _segment_bytes(page) <= LARGEST_SEGMENT)
+        has_small_parts = page.is_memmappable or _segment_bytes(page) <= LARGEST_SEGMENT
         is_large = page.imagelength * page.imagewidth > LARGE_PIXELS
-        can_read_rows = not self._by_libtiff and self._orientation == 1 and has_small_parts
-        self.by_rows = bool(by_rows and is_large and can_read_rows)
-        _check_page(page, channel_pages, self._by_libtiff, self._is_other, self.by_rows)
+        self.has_rows = is_large and has_small_parts and not self._by_libtiff and self._orientation == 1
         alpha = page.extrasamples[-1] if page.extrasamples else EXTRASAMPLE.UNSPECIFIED
         self._has_opacity = alpha != EXTRASAMPLE.UNSPECIFIED and not self._is_other
         self._premultiplied = alpha == EXTRASAMPLE.ASSOCALPHA
@@ -161,48 +155,45 @@ class TiffReader(ImageReader):
         """Return the reader of an image, which may differ from the others in size."""
         return TiffReader(self._file, self.tif, self._images[index])
 
-    def read(self, channels: int) -> DecodedImage:
-        """Decode the page, upright."""
+    def check_memory(self) -> None:
+        """Raise `ImageError` if it takes too much memory to decode the whole page."""
+        page, pages = self._page, self.header.channel_pages
+        segment = _segment_bytes(page)  # decoded beside the image
+        bytes_each = 8 if self._is_other else 2  # of intermediate floats, or of the image as uint16
+        result = bytes_each * page.imagewidth * page.imagelength * max(page.samplesperpixel * pages, 4)
+        segments = 4 * segment if page.compression in CODESTREAMS else segment
+        check_size(page.imagewidth, page.imagelength, page.nbytes * pages + max(segments, result))
+
+    def read(self, channels: int) -> Bands:
+        """Decode the page."""
         return self.read_rows(channels, slice(None))
 
-    def read_rows(self, channels: int, rows: slice) -> DecodedImage:
-        """Decode some rows of the page if it is read `by_rows`, otherwise all."""
+    def read_rows(self, channels: int, rows: slice) -> Bands:
+        """Decode some rows of the page, which other programs decode as a whole."""
         if not self._whole:  # tifffile would fill the missing part with zeros
             raise ImageError("a damaged TIFF file: truncated, it has fewer pixels than its header promises")
+        metadata = self._metadata()
         if self._by_libtiff:
-            pixels = _decode_with_libtiff(self._file, self.header, self._index)
-            return DecodedImage(*convert_bands(pixels, channels), self._metadata())
+            return Bands(_decode_with_libtiff(self._file, self.header, self._index), metadata=metadata)
         pages = self._pages if channels == self.header.channel_pages else self._pages[:1]
-        pixels = np.concatenate([self._decode(page, rows) for page in pages], axis=2)
+        values = np.concatenate([self._decode(page, rows) for page in pages], axis=2)
         if self._is_other:
-            pixels = pixels.astype(np.float32 if pixels.dtype.itemsize <= 2 else np.float64)
-        if channels in (1, 3) and self._page.photometric == PHOTOMETRIC.RGB:  # without other bands
-            pixels = pixels[..., [0, 1, 2, -1] if self._has_opacity else slice(3)]
-        if channels in (1, 3) and (mode := self._pillow_mode(pixels)):
-            bands = len(mode) - (mode == "YCbCr") * 2
-            if not self._has_opacity:
-                pixels = pixels[..., :bands]  # without other bands, such as spot colors
-            if pixels.dtype != np.uint8 or pixels.shape[2] != bands:
-                found = f"{pixels.shape[2]} bands of {mode} ({pixels.dtype})"
-                raise ImageError(f"a TIFF file of {found}: expected {bands} bands of 8 bits")
-            image = convert_array(pixels, channels, mode, self._profile, self._orientation)
-            metadata = self._metadata()._replace(profile=image.metadata.profile)
-            return dataclasses.replace(image, metadata=metadata)
-        converted = convert_bands(
-            *(upright(pixels, self._orientation), channels, self._has_opacity, self._premultiplied),
-            highest=self.header.highest,
+            values = values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
+        photometric = self._page.photometric
+        mode = "" if photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE) else "RGB"
+        if photometric == PHOTOMETRIC.SEPARATED or self._page.compression not in TO_RGB:
+            mode = COLORS.get(photometric, mode)
+        return Bands(
+            *(values, mode, self._has_opacity, self._premultiplied, self.header.highest, self._orientation, metadata),
+            fractional="float" in self.header.other_values,
         )
-        return DecodedImage(*converted, self._metadata(), fractional="float" in self.header.other_values)
 
     def _decode(self, page: Any, rows: slice) -> np.ndarray:
         """Return rows of a page as [h, w, bands]; unsigned ones of up to 8 bits as uint8, with white as 255."""
         if (page.shape, page.dtype, page.compression) != (self._page.shape, self._page.dtype, self._page.compression):
             raise ImageError("a TIFF file whose pages differ: expected channels of one size and type")
-        if page.compression in CODESTREAMS and not self.by_rows:
-            for index in range(len(page.dataoffsets)):
-                self._read_segment(page, index)
         # Bands lie in planes or in pixels, so the first or the last axis has length 1.
-        planes = self._read_rows(page, rows) if self.by_rows else page.asarray(squeeze=False, maxworkers=1)[:, 0]
+        planes = self._read_rows(page, rows)
         page = page.keyframe
         pixels = np.moveaxis(planes, 0, 2).reshape(*planes.shape[1:3], -1)
         pixels = pixels.astype(np.uint8) if pixels.dtype == bool else pixels
@@ -252,15 +243,6 @@ class TiffReader(ImageReader):
             if size is None or not 0 < size.width * size.height * size.bands <= most:
                 raise ImageError("a damaged TIFF file: a strip or tile has another size than its header promises")
         return data
-
-    def _pillow_mode(self, pixels: np.ndarray) -> str:
-        """Return the mode in which Pillow converts the colors; an empty text if they are gray or sRGB."""
-        if self._page.photometric in COLORS and self._page.compression not in TO_RGB:
-            return COLORS[self._page.photometric]
-        mode = "CMYK" if self._page.photometric == PHOTOMETRIC.SEPARATED else MODES.get(pixels.shape[2], "")
-        plain = mode.replace("A", "")
-        needed = pixels.dtype == np.uint8 and (mode == "CMYK" or srgb_transform(self._profile, plain))
-        return mode if needed else ""
 
     def _metadata(self) -> Metadata:
         tags, description = self._page.tags, self._page.description
@@ -335,9 +317,9 @@ def _pages_of(series: Any, count: int) -> list[Any]:
     return [make(index=number, dataoffsets=(place,)) for place, number in places]
 
 
-def _check_page(page: tifffile.TiffPage, pages: int, by_libtiff: bool, is_other: bool, by_rows: bool) -> None:
-    """Raise `ImageError` unless the page is a flat image that this reader decodes; take `pages` of them as one."""
-    check_size(page.imagewidth, 1 if by_rows else page.imagelength)
+def _check_page(page: tifffile.TiffPage, by_libtiff: bool, is_other: bool) -> None:
+    """Raise `ImageError` unless the page is a flat image that this reader decodes."""
+    check_size(page.imagewidth, min(page.imagelength, 1))
     if page.is_tiled:
         check_size(page.tilewidth, page.tilelength)
     dtype: Any = page.dtype
@@ -353,14 +335,6 @@ def _check_page(page: tifffile.TiffPage, pages: int, by_libtiff: bool, is_other:
             f"a TIFF file of compression {_name(page.compression)} and colors {_name(page.photometric)}: expected one"
             f" of {', '.join(each.name for each in (*LOSSLESS, *CODESTREAMS))}, and gray or RGB"
         )
-    if by_rows:
-        return
-    pixels = page.imagewidth * page.imagelength
-    segment = _segment_bytes(page)  # decoded beside the image
-    bytes_each = 8 if is_other else 2  # of intermediate floats, or of the image as uint16
-    result = bytes_each * pixels * max(page.samplesperpixel * pages, 4)
-    segments = 4 * segment if page.compression in CODESTREAMS else segment
-    check_size(page.imagewidth, page.imagelength, page.nbytes * pages + max(segments, result))
 
 
 def _segment_bytes(page: tifffile.TiffPage) -> int:
@@ -407,10 +381,9 @@ def write(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Me
     tifffile.imwrite(path, without_single_axis(bands), **_settings(bands.shape[2], has_opacity, metadata))
 
 
-@contextlib.contextmanager
 def create_stack(
     path: pathlib.Path, original: ImageReader, shape: tuple[int, ...], dtype: Any, metadata: Metadata
-) -> Iterator[Put]:
+) -> Stack:
     """Write a file of several pages, as OME or ImageJ if the original is such a file; see `image.CreateStack`."""
     count, height, width, channels = shape
     tif: Any = original.tif if isinstance(original, TiffReader) else None
@@ -422,25 +395,30 @@ def create_stack(
     sizes = [*leading, height, width]
     sizes.insert(place if place >= 0 else len(sizes), channels)
     axes = (axes if place >= 0 else axes.replace("C", "")) + "YX"
-    with scratch(path, tuple(sizes), dtype) as array:
-        in_order = np.moveaxis(array, place, -1)
+    bands = 1 if place >= 0 else channels
 
-        def put(number: int, pixels: np.ndarray) -> None:
-            in_order[np.unravel_index(number, leading)] = pixels
+    def put(array: np.ndarray, number: int, pixels: np.ndarray) -> None:
+        np.moveaxis(array, place, -1)[np.unravel_index(number, leading)] = pixels
 
-        yield put
-        bands = 1 if place >= 0 else channels
-        described = {**dict(metadata.ome), "axes": f"{axes}S" if bands > 1 else axes} if tif else None
+    def save(array: np.ndarray) -> None:
+        settings = _settings(bands, False, metadata)
+        if tif:
+            described = {**dict(metadata.ome), "axes": f"{axes}S" if bands > 1 else axes}
+            names = OME_CHANNEL.findall(tif.pages[0].description) if place >= 0 else []
+            if len(names) >= channels:
+                described["Channel"] = {"Name": [html.unescape(name) for name in names[:channels]]}
+            settings.update(ome=tif.is_ome, metadata=described)
+        else:
+            settings.update(ome=False, metadata=None)
         if tif and tif.is_imagej:
             lines = IMAGEJ_AXES.findall(tif.pages[0].description)
             counts = [f"images={array.size // (height * width * bands)}"]
             counts += [f"channels={channels}"] if place >= 0 else []
             first, *units = metadata.description.splitlines() or ["ImageJ="]
-            metadata = metadata._replace(description="\n".join([first, *counts, *lines, *units, ""]))
-            described = None
-        data = array[..., 0] if place < 0 and bands == 1 else array
-        settings = _settings(bands, False, metadata)
-        tifffile.imwrite(path, data, **{**settings, "ome": bool(tif and tif.is_ome), "metadata": described})
+            settings.update(description="\n".join([first, *counts, *lines, *units, ""]), metadata=None)
+        tifffile.imwrite(path, array[..., 0] if place < 0 and bands == 1 else array, **settings)
+
+    return Stack(tuple(sizes), put, save)
 
 
 def write_rows(

@@ -6,12 +6,9 @@ import contextlib
 import gzip
 import logging
 import math
-import os
 import pathlib
-import tempfile
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
@@ -20,14 +17,13 @@ from cyclegan.images.image import (
     LEVEL_TYPES,
     MAX_BYTES,
     OTHER_TYPES,
-    DecodedImage,
+    Bands,
     Header,
     ImageError,
     ImageReader,
     Metadata,
-    Put,
+    Stack,
     check_size,
-    convert_bands,
 )
 from cyclegan.images.pillow_format import without_single_axis
 
@@ -59,16 +55,12 @@ class Layout(NamedTuple):
         return tuple(images[self.order.index(axis)] for axis in range(4))
 
 
-class Volume(NamedTuple):
-    """Facts about an array in a file."""
+class Packed(NamedTuple):
+    """An array that has to be unpacked as a whole."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    load: Callable[[], np.ndarray]  # returns the array, all of it or as a memory map
-    is_mapped: bool
-    is_complete: bool  # whether the file is as long as it should be
-    scale: tuple[float, float] = (1.0, 0.0)  # slope and intercept of the values
-    header: Any = None  # of nibabel, or the name of the array
+    load: Callable[[], np.ndarray]
 
 
 class VolumeReader(ImageReader):
@@ -76,39 +68,48 @@ class VolumeReader(ImageReader):
 
     Args:
         name: Name of the format.
-        volume: The array.
+        array: The array; a packed one is unpacked when an image is read.
         layout: Function that returns the layout for an axis along which slices lie, `None` for the usual one.
+        original: The header of nibabel, or the name of the array in a file.
+        scale: Slope and intercept of the values.
         split: Whether channels are images of their own unless their number is the one that is wanted.
     """
 
     has_axes = True
 
-    def __init__(self, name: str, volume: Volume, layout: Callable[[int | None], Layout], split: bool = False) -> None:
-        self.volume, self._name, self._make_layout, self._split = volume, name, layout, split
-        self.nbytes = 0 if volume.is_mapped else math.prod(volume.shape) * volume.dtype.itemsize
+    def __init__(
+        self,
+        name: str,
+        array: np.ndarray | Packed,
+        layout: Callable[[int | None], Layout],
+        original: Any = "",
+        scale: tuple[float, float] = (1, 0),
+        split: bool = False,
+    ) -> None:
+        self.array, self.original, self._scale, self._name = array, original, scale, name
+        self._make_layout, self._split, self._index = layout, split, 0
+        self.nbytes = 0 if isinstance(array, np.memmap) else math.prod(array.shape) * array.dtype.itemsize
         _check_unpacked(self.nbytes)
-        if volume.dtype.name not in (*LEVEL_TYPES, *OTHER_TYPES):
-            raise ImageError(f"an array of {volume.dtype.name}: expected {', '.join((*LEVEL_TYPES, *OTHER_TYPES))}")
-        self._array: np.ndarray | None = None
-        self._index = 0
+        if array.dtype.name not in (*LEVEL_TYPES, *OTHER_TYPES):
+            raise ImageError(f"an array of {array.dtype.name}: expected {', '.join((*LEVEL_TYPES, *OTHER_TYPES))}")
         self.along(None)
 
     def along(self, axis: int | None) -> ImageReader:
         """Return the reader of the first slice along an axis."""
         self.layout = self._make_layout(axis)
-        dtype = self.volume.dtype
+        dtype = self.array.dtype
         self.shape = tuple(self.layout.shape[axis] for axis in self.layout.order)
         count, height, width, bands = self.shape
         if count < 1 or bands < 1:
-            raise ImageError(f"an array of shape {self.volume.shape}: expected at least one image")
-        self._is_other = self.volume.scale != (1, 0) or dtype.name in OTHER_TYPES
+            raise ImageError(f"an array of shape {self.array.shape}: expected at least one image")
+        self._is_other = self._scale != (1, 0) or dtype.name in OTHER_TYPES
         values = height * width * (1 if self._split else bands)
         check_size(width, height, 2 * values * (8 if self._is_other else 2))
         self.header = Header(
             *(height, width, bands, self._name),
             deep=dtype.itemsize > 1,
             colors=self._split or bands in (1, 3),
-            complete=self.volume.is_mapped and self.volume.is_complete,
+            complete=not isinstance(self.array, Packed),
             other_values=dtype.name if self._is_other else "",
         )
         return self
@@ -125,28 +126,25 @@ class VolumeReader(ImageReader):
         self._index = index
         return self
 
-    def read(self, channels: int) -> DecodedImage:
+    def read(self, channels: int) -> Bands:
         """Decode the image."""
-        if not self.volume.is_complete:
-            raise ImageError(f"a damaged {self._name.upper()} file: truncated")
-        if self._array is None:
-            self._array = self.volume.load()
-        images = self.layout.images(self._array.reshape(self.layout.shape, order="A"))
+        if isinstance(self.array, Packed):
+            self.array = self.array.load()
+        images = self.layout.images(self.array.reshape(self.layout.shape, order="A"))
         band, number = divmod(self._index, self.shape[0])
         bands = slice(band, band + 1) if self._is_split(channels) else slice(None)
         values = images[number, :, :, bands]
         if self._is_other:
-            slope, intercept = self.volume.scale
+            slope, intercept = self._scale
             values = values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
-            values = values if self.volume.scale == (1, 0) else values * slope + intercept
+            values = values if self._scale == (1, 0) else values * slope + intercept
         elif values.dtype == bool:
             values = values * np.uint8(255)
         else:
             values = values.astype(values.dtype.newbyteorder("="))
-        fractional = "float" in self.header.other_values or self.volume.scale != (1, 0)
-        name = self.volume.header if isinstance(self.volume.header, str) else ""
-        converted = convert_bands(np.ascontiguousarray(values), channels)
-        return DecodedImage(*converted, Metadata(array=name), fractional)
+        fractional = "float" in self.header.other_values or self._scale != (1, 0)
+        name = self.original if isinstance(self.original, str) else ""
+        return Bands(np.ascontiguousarray(values), metadata=Metadata(array=name), fractional=fractional)
 
 
 def open_npy(file: BinaryIO) -> ImageReader | None:
@@ -154,49 +152,35 @@ def open_npy(file: BinaryIO) -> ImageReader | None:
     if file.read(len(NPY)) != NPY:
         return None
     file.seek(0)
-    shape, is_fortran, dtype = _npy_header(file)
-    return VolumeReader("npy", _mapped(file, dtype, file.tell(), shape, "F" if is_fortran else "C"), _layout_of(shape))
+    path = getattr(file, "name", None)  # `None` for a file in memory
+    array = np.load(path or file, "r" if path else None)
+    return VolumeReader("npy", array, _layout_of(array))
 
 
 def open_npz(file: BinaryIO) -> ImageReader | None:
     """Return the reader of a .npz file: of its only array, or of the one with a name of `NPZ_NAMES`."""
     if file.read(len(ZIP)) != ZIP:
         return None
-    archive = zipfile.ZipFile(file)
-    names = [name for name in archive.namelist() if name.endswith(".npy")]
+    file.seek(0)
+    archive = np.load(file)
+    names = [name for name in archive.files if f"{name}.npy" in archive.zip.namelist()]
     if not names:
         return None
-    chosen = names if len(names) == 1 else [f"{name}.npy" for name in NPZ_NAMES if f"{name}.npy" in names]
+    chosen = names if len(names) == 1 else [name for name in NPZ_NAMES if name in names]
     if not chosen:
-        found = ", ".join(name[:-4] for name in names)
-        raise ImageError(f"an NPZ file of the arrays {found}: expected one array, or one named {NPZ_NAMES[0]}")
-    _check_unpacked(archive.getinfo(chosen[0]).file_size)
-    with archive.open(chosen[0]) as member:
-        shape, is_fortran, dtype = _npy_header(member)
-
-    def load() -> np.ndarray:
-        with archive.open(chosen[0]) as member:
-            _npy_header(member)
-            return _unpack(member, dtype, shape, "F" if is_fortran else "C")
-
-    volume = Volume(shape, dtype, load, is_mapped=False, is_complete=True, header=chosen[0][:-4])
-    return VolumeReader("npz", volume, _layout_of(shape))
-
-
-def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Read the header of an array; return its shape, whether its order is Fortran's, and its type."""
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, is_fortran, dtype = read(file)
-    if not 2 <= len(shape) <= 4 or dtype.hasobject:
         raise ImageError(
-            f"an array of {dtype.name} of shape {shape}: expected numbers of shape [h, w], [h, w, C] or [n, h, w, C]"
+            f"an NPZ file of the arrays {', '.join(names)}: expected one array, or one named {NPZ_NAMES[0]}"
         )
-    return shape, is_fortran, dtype
+    _check_unpacked(archive.zip.getinfo(f"{chosen[0]}.npy").file_size)
+    array = archive[chosen[0]]
+    return VolumeReader("npz", array, _layout_of(array), chosen[0])
 
 
-def _layout_of(shape: tuple[int, ...]) -> Callable[[int | None], Layout]:
+def _layout_of(array: np.ndarray) -> Callable[[int | None], Layout]:
     """Return the function that makes the layout of an array of NumPy."""
+    shape = array.shape
+    if not 2 <= len(shape) <= 4:
+        raise ImageError(f"an array of shape {shape}: expected [h, w], [h, w, C] or [n, h, w, C]")
 
     def make(axis: int | None) -> Layout:
         if len(shape) == 2:
@@ -222,31 +206,30 @@ def open_nifti(file: BinaryIO) -> ImageReader | None:
     if version is None:
         return None
     nibabel = _nibabel()
-    kind = nibabel.Nifti1Header if version == 1 else nibabel.Nifti2Header
-    offset = int(kind(beginning[: kind.template_dtype.itemsize]).get_data_offset())
+    kind = nibabel.Nifti1Image if version == 1 else nibabel.Nifti2Image
+    offset = int(kind.header_class(beginning[: kind.header_class.template_dtype.itemsize]).get_data_offset())
     if offset > MAX_OFFSET:
         raise ImageError(f"a NIfTI file whose values begin at byte {offset}: expected at most {MAX_OFFSET}")
     file.seek(0)
     content: Any = gzip.GzipFile(fileobj=file) if packed else file
-    header = kind.from_fileobj(content)  # with its extensions
-    shape, dtype = tuple(map(int, header.get_data_shape())), header.get_data_dtype()
-    slope, intercept = header.get_slope_inter()
-    if not 2 <= len(shape) <= 5 or dtype.names:
-        raise ImageError(f"a NIfTI file of {dtype} of shape {shape}: expected numbers of 2 to 5 dimensions")
+    holder = nibabel.FileHolder(fileobj=content)
+    image = kind.from_file_map({"image": holder, "header": holder})
+    proxy = image.dataobj
+    if not 2 <= len(proxy.shape) <= 5 or proxy.dtype.names:
+        raise ImageError(f"a NIfTI file of {proxy.dtype} of shape {proxy.shape}: expected numbers of 2 to 5 dimensions")
 
     def load() -> np.ndarray:
-        unpacked = gzip.GzipFile(fileobj=file)
-        file.seek(0)
-        unpacked.read(offset)
-        return _unpack(unpacked, dtype, shape, "F")
+        array = proxy.get_unscaled()
+        content.read(1)  # checks the checksum of a packed file
+        return array
 
-    scale = (float(slope), float(intercept)) if slope is not None else (1.0, 0.0)
-    if packed:
-        volume = Volume(shape, dtype, load, is_mapped=False, is_complete=True)
-    else:
-        volume = _mapped(file, dtype, offset, shape, "F")
-    volume = volume._replace(scale=scale, header=header)
-    return VolumeReader("nifti", volume, lambda axis: _anatomical(nibabel, header, shape, axis), split=True)
+    return VolumeReader(
+        *("nifti", Packed(proxy.shape, proxy.dtype, load) if packed else load()),
+        lambda axis: _anatomical(nibabel, image.header, proxy.shape, axis),
+        original=image.header,
+        scale=(float(proxy.slope), float(proxy.inter)),
+        split=True,
+    )
 
 
 def _nibabel() -> Any:
@@ -278,20 +261,6 @@ def _anatomical(nibabel: Any, header: Any, shape: tuple[int, ...], axis: int | N
     return Layout((*three, math.prod(shape[3:])), (*order, 3), (*steps, 1))
 
 
-def _mapped(file: BinaryIO, dtype: np.dtype, offset: int, shape: tuple[int, ...], order: Any) -> Volume:
-    """Return an array that lies in a file as it is, to be read by a memory map."""
-    length, needed = file.seek(0, os.SEEK_END), offset + math.prod(shape) * dtype.itemsize
-
-    def load() -> np.ndarray:
-        try:
-            return np.memmap(file, dtype, "r", offset, shape, order)
-        except (AttributeError, OSError):  # no file on a disk
-            file.seek(offset)
-            return np.frombuffer(file.read(needed - offset), dtype).reshape(shape, order=order)
-
-    return Volume(shape, dtype, load, is_mapped=True, is_complete=length >= needed)
-
-
 def _check_unpacked(size: int) -> None:
     """Raise `ImageError` if an array that has to be unpacked takes more than `MAX_BYTES` of memory."""
     if size > MAX_BYTES:
@@ -301,50 +270,22 @@ def _check_unpacked(size: int) -> None:
         )
 
 
-def _unpack(file: Any, dtype: np.dtype, shape: tuple[int, ...], order: Any) -> np.ndarray:
-    """Return an array that is read from a compressed file, whose checksum is checked at the end."""
-    size = math.prod(shape) * dtype.itemsize
-    content = file.read(size)
-    if len(content) < size:
-        raise EOFError
-    file.read(1)
-    return np.frombuffer(content, dtype).reshape(shape, order=order)
-
-
-@contextlib.contextmanager
-def scratch(path: pathlib.Path, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Iterator[np.ndarray]:
-    """Provide an array in a temporary file beside `path`, so that a volume need not fit into memory.
-
-    The file has no name, so that it disappears even if the process is killed.
-    """
-    with tempfile.TemporaryFile(dir=path.parent) as file:
-        if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a crash later
-            os.posix_fallocate(file.fileno(), 0, math.prod(shape) * np.dtype(dtype).itemsize)
-        yield np.memmap(file, dtype, "r+" if hasattr(os, "posix_fallocate") else "w+", 0, shape, order)
-
-
-@contextlib.contextmanager
-def _filled(
-    path: pathlib.Path, original: ImageReader, shape: tuple[int, ...], dtype: Any, order: Any
-) -> Iterator[tuple[Put, np.ndarray]]:
-    """Provide a function that fills an array with images of the shape [n, h, w, C], and the array.
-
-    The array has the axes of the original if that is an array, too.
-    """
+def _stack(
+    original: ImageReader, shape: tuple[int, ...], save: Callable[[np.ndarray], None], order: Literal["C", "F"]
+) -> Stack:
+    """Return the stack of images of the shape [n, h, w, C]: an array with the axes of the original if that is one."""
     count, height, width, channels = shape
     layout, split, before = Layout(shape, (0, 1, 2, 3)), 1, shape[:3]
     if isinstance(original, VolumeReader):
-        layout, split, before = original.layout, count // original.shape[0], original.volume.shape
+        layout, split, before = original.layout, count // original.shape[0], original.array.shape
     whole = layout.array_shape((count // split, height, width, split * channels))
-    same = math.prod(before[3:]) == whole[3]
-    with scratch(path, whole, dtype, order) as array:
-        images = layout.images(array)
+    final = (*whole[:3], *before[3:])[: len(before)] if math.prod(before[3:]) == whole[3] else whole
 
-        def put(number: int, pixels: np.ndarray) -> None:
-            band, index = divmod(number, count // split)
-            images[index, :, :, band * channels : (band + 1) * channels] = pixels
+    def put(array: np.ndarray, number: int, pixels: np.ndarray) -> None:
+        band, index = divmod(number, count // split)
+        layout.images(array)[index, :, :, band * channels : (band + 1) * channels] = pixels
 
-        yield put, array.reshape((*whole[:3], *before[3:])[: len(before)] if same else whole, order=order)
+    return Stack(whole, put, lambda array: save(array.reshape(final, order=order)), order)
 
 
 def write_npy(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata, name: str = "") -> None:
@@ -352,14 +293,11 @@ def write_npy(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata
     _save_array(path, without_single_axis(bands), name and (metadata.array or name))
 
 
-@contextlib.contextmanager
 def create_npy(
     path: pathlib.Path, original: ImageReader, shape: tuple[int, ...], dtype: Any, metadata: Metadata, name: str = ""
-) -> Iterator[Put]:
+) -> Stack:
     """Write a stack of images as .npy or .npz, see `write_npy` and `CreateStack`."""
-    with _filled(path, original, shape, dtype, "C") as (put, array):
-        yield put
-        _save_array(path, array, name and (metadata.array or name))
+    return _stack(original, shape, lambda array: _save_array(path, array, name and (metadata.array or name)), "C")
 
 
 def _save_array(path: pathlib.Path, array: np.ndarray, name: str) -> None:
@@ -371,36 +309,34 @@ def _save_array(path: pathlib.Path, array: np.ndarray, name: str) -> None:
             np.lib.format.write_array(file, array, allow_pickle=False)
 
 
-@contextlib.contextmanager
 def create_nifti(
     path: pathlib.Path, original: ImageReader, shape: tuple[int, ...], dtype: Any, metadata: Metadata
-) -> Iterator[Put]:
+) -> Stack:
     """Write a NIfTI file with the header and, if the values fit, the type of its original; see `CreateStack`.
 
     The display window of the original does not hold for the translation. If the images have another size, the volume
     fills the same space.
     """
     nibabel = _nibabel()
-    if not isinstance(original, VolumeReader) or isinstance(original.volume.header, (str, type(None))):
+    if not isinstance(original, VolumeReader) or isinstance(original.original, str):
         raise ImageError("expected a NIfTI file as original, or --format tiff")
-    header, before = original.volume.header.copy(), original.layout.shape
-    with _filled(path, original, shape, dtype, "F") as (put, array):
-        yield put
+    header, before = original.original.copy(), original.layout.shape
+
+    def save(array: np.ndarray) -> None:
         stored = header.get_data_dtype()
         header.set_data_dtype(stored if stored.itemsize > 1 or np.can_cast(dtype, stored) else dtype)
         header["cal_min"] = header["cal_max"] = 0
         ratios = [old / new for old, new in zip(before[:3], (*array.shape, 1)[:3])]
         if any(ratio != 1 for ratio in ratios):
             _scale(header, np.array(ratios))
-        image = (nibabel.Nifti1Image if header["sizeof_hdr"] == NIFTI_1_BYTES else nibabel.Nifti2Image)(
-            array, None, header
-        )
-        with open(path, "wb") as file:
+        kind = nibabel.Nifti1Image if header["sizeof_hdr"] == NIFTI_1_BYTES else nibabel.Nifti2Image
+        with contextlib.ExitStack() as stack:
+            file: Any = stack.enter_context(open(path, "wb"))
             if path.suffix == ".gz":
-                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-                    image.to_stream(packed)
-            else:
-                image.to_stream(file)
+                file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+            kind(array, None, header).to_stream(file)
+
+    return _stack(original, shape, save, "F")
 
 
 def _scale(header: Any, ratios: np.ndarray) -> None:

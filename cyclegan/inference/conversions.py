@@ -14,7 +14,7 @@ from cyclegan.config.data import ValueRange
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import MissingPackageError, UserError
 from cyclegan.images import geometry, pillow_format, reader
-from cyclegan.images.image import DecodedImage, ImageError, convert_bands
+from cyclegan.images.image import Bands, DecodedImage, ImageError, convert
 from cyclegan.images.image import check_size as check_pixels
 from cyclegan.images.value_range import image_to_levels, image_to_values, mark_missing, restore_nodata, to_depth
 
@@ -59,9 +59,9 @@ def read_values(source: reader.Source, channels: int, any_type: bool, unblended:
     white = (any_type and header.highest) or np.iinfo(image.pixels.dtype).max
     if header.bands in (2, 4):
         bands = reader.decode_values(source, header.bands, any_type).pixels
-        blended, _ = convert_bands(bands, channels, has_opacity=True, highest=white)
+        blended = convert(Bands(bands, has_opacity=True, highest=white), channels).pixels
         if np.abs(blended.astype(np.int32) - image.pixels).max() <= 1:
-            return convert_bands(bands[..., :-1], channels)[0]
+            return convert(Bands(bands[..., :-1]), channels).pixels
     weight = np.maximum(image.opacity, 1) / white
     return np.rint(np.clip(white - (white - image.pixels) / weight, 0, white)).astype(image.pixels.dtype)
 

@@ -24,7 +24,7 @@ from cyclegan.distribution import hardware
 from cyclegan.errors import printable
 from cyclegan.images import formats, geometry, reader, tiff_format
 from cyclegan.images.film_format import FilmWriter, open_film
-from cyclegan.images.image import DecodedImage, ImageError, Metadata, TooLargeError, convert_bands, visible
+from cyclegan.images.image import Bands, DecodedImage, ImageError, Metadata, TooLargeError, convert, visible
 from cyclegan.images.reader import Slice, Source
 from cyclegan.images.value_range import image_to_values, restore_nodata, to_depth
 from cyclegan.inference import conversions
@@ -206,7 +206,7 @@ class FileTranslator:
         """
         axis, by_rows = self._request.slice_axis, self._may_read_rows(task)
         try:
-            task = dataclasses.replace(task, images=reader.count(task.source, self._channels, axis, by_rows))
+            task = dataclasses.replace(task, images=reader.count(task.source, self._channels, axis))
             source = Slice(task.source, 0, axis) if self._is_stack(task) else task.source
             facts = reader.check(source, self._channels, bool(self._ranges[0]), by_rows)
             height, width = self._request.size[::-1] if self._request.size else (facts.height, facts.width)
@@ -334,7 +334,7 @@ class FileTranslator:
 
     def _translate_frames(self, task: FileTask, mask: np.ndarray | None, frames: Frames) -> Frames:
         """Translate frames of a film, uint8 [h, w, 3], into the same."""
-        images = [DecodedImage(convert_bands(pixels, self._channels, has_opacity=False)[0]) for _, pixels in frames]
+        images = [convert(Bands(pixels), self._channels) for _, pixels in frames]
         images = [
             conversions.resize(conversions.to_network(image, self._ranges), self._request.size) for image in images
         ]

@@ -16,7 +16,7 @@ from cyclegan.config import serialization
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source
 from cyclegan.distribution.strategy import allow_memory_growth, device_names
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, check_path
 from cyclegan.images.value_range import to_float
 from cyclegan.inference import conversions, tiles
 from cyclegan.inference.conversions import TILE, Path, Size
@@ -145,6 +145,8 @@ class Model:
     def _translate(self, direction: str, image: Any, size: Size | None) -> Any:
         if isinstance(image, (list, tuple)):
             return [self._translate(direction, each, size) for each in image]
+        if isinstance(image, (str, os.PathLike)):
+            check_path(os.fspath(image))
         if isinstance(image, (str, os.PathLike)) and os.path.isdir(image):
             names = folder_source.find_images(image)
             return {name: self._translate(direction, os.path.join(image, name), size) for name in names}

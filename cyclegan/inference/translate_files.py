@@ -16,7 +16,7 @@ from cyclegan.config import Config
 from cyclegan.config.data import ValueRange
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading
-from cyclegan.errors import UserError, counted, printable
+from cyclegan.errors import UserError, check_path, counted, printable
 from cyclegan.images import formats, reader
 from cyclegan.inference import conversions
 from cyclegan.inference.conversions import Path, Size
@@ -110,6 +110,8 @@ class Plan(NamedTuple):
 
 def make_plan(config: Config, sources: Sequence[str], target: str, request: Request) -> Plan:
     """Plan a translation with a run of a configuration; raise the errors of `translate`."""
+    for path in (*sources, target):
+        check_path(path)
     _check(config, request)
     tasks, folder = plan_tasks(sources, target, request.format and _known_format(request.format))
     count = len(tasks)

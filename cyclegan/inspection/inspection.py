@@ -18,8 +18,7 @@ from cyclegan.data.sources import SPLITS, Domains, load_domains
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
 from cyclegan.errors import UserError, printable
 from cyclegan.images import formats, reader
-from cyclegan.images.image import Header, ImageError, row_blocks, visible
-from cyclegan.images.pillow_format import profile_name
+from cyclegan.images.image import Header, ImageError, profile_name, row_blocks, visible
 from cyclegan.images.reader import Source
 from cyclegan.images.value_range import image_to_levels, to_depth
 from cyclegan.inspection import findings

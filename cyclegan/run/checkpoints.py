@@ -29,7 +29,7 @@ from google.protobuf.message import DecodeError
 
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import UserError, first_line
-from cyclegan.run.run_directory import checkpoint_number, find_checkpoints, saved_checkpoints
+from cyclegan.run.run_directory import checkpoint_number, saved_checkpoints
 from cyclegan.run.train_state import TrainState
 from cyclegan.whole_file import sync
 
@@ -131,14 +131,13 @@ class CheckpointManager:
         """Return the folders of all checkpoints, the oldest first, without the best ones."""
         return saved_checkpoints(self.folder)
 
-    def save(self, train_state: TrainState, prune: bool = True, best: Sequence[str] = ()) -> pathlib.Path:
+    def save(self, train_state: TrainState, best: Sequence[str] = ()) -> pathlib.Path:
         """Write a checkpoint, then remove the oldest ones beyond `keep`; return its folder.
 
         After a kill at any moment, the newest checkpoint is either the previous one or the new one.
 
         Args:
             train_state: Position and sums to save with the state.
-            prune: Whether to remove the oldest ones; pass False if the weights may be broken.
             best: Names under which a copy of the checkpoint is kept until the next one of this name: "best-x2y".
 
         Raises:
@@ -154,11 +153,10 @@ class CheckpointManager:
                 # A kill between the two loses nothing: the run resumes earlier and comes to this position again.
                 for name in (*best, train_state.name):
                     self._write(f"{name}-{number}")
+                self._remove_older(best)
             except (OSError, tf.errors.OpError) as error:
                 failure = self._clean_up(f"{train_state.name} could not be written ({first_line(error)})", number)
                 number = 0
-            else:
-                self._remove_older(prune, best)
         for part in self._sharded:
             part.arrays = {}
         number = self.workers.broadcast_from_chief(number)  # all workers wait here until it is written
@@ -193,18 +191,15 @@ class CheckpointManager:
             f"{self.folder / problem}: expected free space and a folder that can be written to; {complete}"
         )
 
-    def _remove_older(self, prune: bool, best: Sequence[str]) -> None:
+    def _remove_older(self, best: Sequence[str]) -> None:
         """Remove the checkpoints that the newest one replaces."""
         for name in best:
             _remove(saved_checkpoints(self.folder, name)[:-1])
-        if prune:
-            older = self.all()[:-1]
-            # Training went back to a position before the obsolete ones, or could not read them.
-            obsolete = [
-                path for path in older if self.newest and checkpoint_number(path) > checkpoint_number(self.newest)
-            ]
-            kept = [path for path in older if path not in obsolete]
-            _remove([*obsolete, *filter(self._is_temporary, kept[: max(len(kept) + 1 - self.keep, 0)])])
+        older = self.all()[:-1]
+        # Training went back to a position before the obsolete ones, or could not read them.
+        obsolete = [path for path in older if self.newest and checkpoint_number(path) > checkpoint_number(self.newest)]
+        kept = older[: len(older) - len(obsolete)]
+        _remove([*obsolete, *filter(self._is_temporary, kept[: max(len(kept) + 1 - self.keep, 0)])])
 
     def _is_temporary(self, path: pathlib.Path) -> bool:
         epoch = int((re.match(r"epoch_(\d+)-", path.name) or "00")[1])  # 0 within an epoch
@@ -238,7 +233,7 @@ class CheckpointManager:
         """Restore the first checkpoint that can be read. A training process may save and remove others meanwhile."""
         failed: dict[pathlib.Path, str] = {}
         while True:
-            paths = (find_checkpoints(self.folder, name) if name else self.all())[::-1]
+            paths = saved_checkpoints(self.folder, name or "epoch_*")[::-1]
             paths = [*paths[1:], *paths[:1]] if newest_last else paths
             failed = {path: failed[path] for path in paths if path in failed}
             path = next((path for path in paths if path not in failed), None)

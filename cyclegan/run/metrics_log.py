@@ -11,6 +11,7 @@ from typing import Any
 
 logger = logging.getLogger(__name__)
 
+POSITION = {"split", "epoch", "step", "time"}  # fields of a line besides its metrics; `time` in seconds since 1970
 CHANGED = "settings changed"  # event of a resumed run
 # Groups of metrics by the beginning of their names. TensorBoard shows groups by the alphabet: what tells how training
 # goes comes first.
@@ -22,8 +23,8 @@ GROUPS = {
     "change/": "translations",
     "": "training",
 }
-# Metrics by split ("train", "test", "steps"), then by name, then by epoch; those of "steps" by step.
-Curves = dict[str, dict[str, dict[int, float]]]
+# Metrics by split ("train", "test", "steps"), then by name, then by epoch, with a fraction for "steps".
+Curves = dict[str, dict[str, dict[float, float]]]
 
 
 def describe(name: str) -> tuple[str, str]:
@@ -40,39 +41,38 @@ def curves(lines: Iterable[Mapping[str, Any]]) -> Curves:
     found: Curves = {"train": {}, "test": {}, "steps": {}}
     for line in lines:
         if "event" not in line:
-            at = line["step" if line["split"] == "steps" else "epoch"]
-            for name in line.keys() - {"split", "epoch", "step"}:
-                found[line["split"]].setdefault(name, {})[at] = line[name]
+            for name in line.keys() - POSITION:
+                found[line["split"]].setdefault(name, {})[line["epoch"]] = line[name]
     return found
 
 
 class MetricsLog:
-    """Append JSON lines to a file. Pending lines stay in memory until they can be written."""
+    """Append JSON lines to a file. Pending lines stay in memory, in `waiting`, until they can be written."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
         self._written = path.stat().st_size if path.exists() else 0
-        self._waiting: list[bytes] = []
+        self.waiting: list[bytes] = []
 
     @property
     def size(self) -> int:
         """Size of the file in bytes, including the pending lines."""
-        return self._written + sum(map(len, self._waiting))
+        return self._written + sum(map(len, self.waiting))
 
     def append(self, **values: object) -> None:
         """Add a pending line for the next `write`; raise `ValueError` if a number is not finite."""
-        self._waiting.append(json.dumps(values, allow_nan=False).encode() + b"\n")
+        self.waiting.append(json.dumps(values, allow_nan=False).encode() + b"\n")
 
     def write(self) -> list[dict[str, Any]]:
         """Write the pending lines and return them. After an `OSError`, they stay pending for the next call."""
         with open(self.path, "ab", buffering=0) as file:
             self._written = min(self._written, file.tell())  # the user may have emptied the file
             file.truncate(self._written)  # drops what a failed or a killed write left
-            rest = b"".join(self._waiting)
+            rest = b"".join(self.waiting)
             while rest:
                 rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
-        lines, self._waiting = self._waiting, []
+        lines, self.waiting = self.waiting, []
         self._written += sum(map(len, lines))
         return [json.loads(line) for line in lines]
 
@@ -81,9 +81,9 @@ class MetricsLog:
         if size > self.size:
             logger.warning("%s has %d bytes, expected %d: lines are missing", self.path, self.size, size)
         on_disk = self.path.read_bytes()[: self._written] if self._written else b""
-        kept = (on_disk + b"".join(self._waiting))[:size]
+        kept = (on_disk + b"".join(self.waiting))[:size]
         kept = kept[: kept.rfind(b"\n") + 1]
-        self._waiting = kept[self._written :].splitlines(keepends=True)
+        self.waiting = kept[self._written :].splitlines(keepends=True)
         self._written = min(self._written, len(kept))
 
 
@@ -106,8 +106,7 @@ def epochs(path: pathlib.Path) -> list[dict[str, Any]]:
     """Return the metrics of each epoch in a file, by names such as "epoch", "step" and "train/loss_G/total"."""
     rows: dict[int, dict[str, Any]] = {}
     for line in read(path):
-        split, epoch, step = (line.pop(name) for name in ("split", "epoch", "step"))
-        if split != "steps" and "event" not in line:
-            row = rows.setdefault(epoch, {"epoch": epoch, "step": step})
-            row.update({f"{split}/{name}": value for name, value in line.items()})
+        if line["split"] != "steps" and "event" not in line:
+            row = rows.setdefault(line["epoch"], {"epoch": line["epoch"], "step": line["step"]})
+            row.update({f"{line['split']}/{name}": line[name] for name in line if name not in POSITION})
     return list(rows.values())

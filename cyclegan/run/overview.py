@@ -42,21 +42,19 @@ def log(
     devices, peak = workers.strategy.extended.worker_devices, splits[0].throughput.peak
     performance = config.performance
     if config.run.preset:
-        logger.info(f"Preset {config.run.preset}: {_preset_flags(config)}")
+        settings = config.settings()
+        preset = {name: value for name, value in PRESETS[config.run.preset].items() if settings.get(name) == value}
+        logger.info(f"Preset {config.run.preset}: {flags_of(preset)}")
     for note in notes:
         logger.info(note)
     if not config.data.same_channels:
         logger.info("No identity losses: X and Y have different numbers of channels")
     if addresses:
         logger.info(f"Workers: {len(addresses)} ({', '.join(addresses)})")
-    logger.info(
-        f"Number of devices: {len(devices)} ({devices[0].split(':')[-2]}){' in each worker' if addresses else ''}"
-    )
-    batch_size = config.optimization.batch_size
-    replicas = train.global_batch_size // batch_size
-    logger.info(
-        f"Replicas: {replicas}, global batch: {replicas} x {batch_size} = {train.global_batch_size} image pairs"
-    )
+    where = " in each worker" if addresses else ""
+    logger.info(f"Number of devices: {len(devices)} ({devices[0].split(':')[-2]}){where}")
+    whole, size = train.global_batch_size, config.optimization.batch_size
+    logger.info(f"Replicas: {whole // size}, global batch: {whole // size} x {size} = {whole} image pairs")
     if peak:
         logger.info(f"Peak speed of a matrix product: {peak / 1e12:.3g} TFLOP/s")
     arithmetic = ", products in TF32" if hardware.multiplies_in_tf32(performance.precision) else ""
@@ -83,10 +81,3 @@ def log(
     if state.epoch >= epochs:
         what = " or to profile" if performance.profile is not None else ""
         logger.info(f"Nothing is left to do{what}: raise --epochs to train longer")
-
-
-def _preset_flags(config: Config) -> str:
-    """Return the settings of --preset that are in effect, as flags."""
-    settings = config.settings()
-    preset = PRESETS[config.run.preset] if config.run.preset else {}
-    return flags_of({name: value for name, value in preset.items() if settings.get(name) == value})

@@ -132,7 +132,12 @@ direction.addEventListener("change", arrange);
 // ---- The run
 
 const SVG = find("svg").namespaceURI;
-const SPLITS = { steps: "steps", train: "training", test: "held-out" };
+const SPLITS = { steps: "training steps", train: "training", test: "held-out" };
+const GROUPS = {
+  errors: "errors: mean absolute difference of images in [-1, 1]",
+  losses: "losses (no unit)",
+  scores: "scores: FID, KID",
+};
 
 // Return a new element with a text and attributes.
 function element(name, text = "", attributes = {}, namespace = document.body.namespaceURI) {
@@ -144,7 +149,7 @@ function element(name, text = "", attributes = {}, namespace = document.body.nam
 
 const short = (value) => String(value && Math.abs(value) < 1e-3 ? value.toExponential(0) : Number(value.toPrecision(3)));
 
-// Draw the curves of a metric over the epochs; the axis leaves out the highest values of a long curve.
+// Draw the curves of a metric over the epochs; the axis leaves out the highest values of a long curve, and marks them.
 function panel({ title, lines }) {
   const points = Object.values(lines).flat(), width = 300, height = 150, left = 50, bottom = 20;
   const sorted = points.map(([, y]) => y).sort((a, b) => a - b);
@@ -165,6 +170,8 @@ function panel({ title, lines }) {
   for (const split of Object.keys(SPLITS)) {
     const path = lines[split].map(([epoch, value], i) => `${i ? "L" : "M"}${x(epoch).toFixed(1)} ${y(value).toFixed(1)}`);
     add("path", "", { class: split, d: path.length === 1 ? `${path[0]}h2` : path.join("") });
+    const peaks = lines[split].filter(([, value]) => value > high);
+    add("path", "", { class: `peak ${split}`, d: peaks.map(([epoch]) => `M${x(epoch).toFixed(1)} 0l3 5h-6z`).join("") });
   }
   const figure = element("figure"), caption = element("figcaption", `${title} `);
   for (const [split, name] of Object.entries(SPLITS)) {
@@ -172,6 +179,8 @@ function panel({ title, lines }) {
       caption.append(element("span", `${name} ${short(lines[split].at(-1)[1])} `, { class: `key ${split}` }));
     }
   }
+  const highest = sorted[sorted.length - 1];
+  if (highest > high) caption.append(element("span", `▲ above the axis, up to ${short(highest)}`));
   figure.append(caption, drawn);
   return figure;
 }
@@ -187,7 +196,7 @@ function showRun() {
   for (const group of distinct(curves.map((curve) => curve.group))) {
     const panels = element("div", "", { class: "panels" }), details = element("details");
     panels.append(...curves.filter((curve) => curve.group === group).map(panel));
-    details.append(element("summary", group), panels);
+    details.append(element("summary", GROUPS[group]), panels);
     details.open = group === "errors" || !curves.some((curve) => curve.group === "errors");
     find("#curves").append(details);
   }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import fnmatch
 import json
 import os
 import pathlib
@@ -39,14 +40,13 @@ WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)  # errors of file sy
 
 
 def saved_checkpoints(folder: pathlib.Path, name: str = "epoch_*") -> list[pathlib.Path]:
-    """Return the checkpoints with a name, a pattern without the number: the oldest first, the best ones last."""
-    found = [path for path in folder.glob(f"{name}-*") if CHECKPOINT.fullmatch(path.name) and path.is_dir()]
+    """Return the checkpoints with a name: the oldest first, the best ones last.
+
+    The name is one such as "epoch_0010-12", "epoch_0010" or "best-x2y", or a pattern of these.
+    """
+    found = [path for path in folder.glob("*") if CHECKPOINT.fullmatch(path.name) and path.is_dir()]
+    found = [path for path in found if fnmatch.filter((path.name, path.name.rpartition("-")[0]), name)]
     return sorted(found, key=lambda path: (path.name.startswith("best"), checkpoint_number(path), path.name))
-
-
-def find_checkpoints(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
-    """Return the checkpoints with a name such as "epoch_0010-12", "epoch_0010" or "best-x2y", the oldest first."""
-    return [path for path in saved_checkpoints(folder, "*") if name in (path.name, path.name.rpartition("-")[0])]
 
 
 def split_checkpoint(path: str) -> tuple[pathlib.Path, str]:
@@ -146,7 +146,7 @@ class RunDirectory:
         try:
             yield
         except OSError as error:
-            reason = "a file" if isinstance(error, FileExistsError) else error
+            reason = f"{error.filename} is a file" if isinstance(error, FileExistsError) else error
             raise UserError(
                 f"--output_dir {self.path}: {reason}; expected a folder that can be written to: use another one"
             ) from error
@@ -204,7 +204,7 @@ class RunDirectory:
         self.config = with_measured_ranges(self.saved_config, self.config)
         self._refuse_differences(
             changed_settings(self.saved_config, self.config, FIXED),
-            f"the values of its start: repeat its flags, or add --config {self.path}/config.json",
+            "the values of its start: drop these flags",
         )
         self.changes = changed_settings(self.saved_config, self.config, WARN)
         self.warnings = [f"{change} from here on" for change in self.changes]

@@ -1,9 +1,9 @@
 """Sample images of a run as a grid and as separate files, and the HTML report that shows them by epoch.
 
 The folder `samples` of the run holds the grid `epoch_010.png`, and `inputs/x_1.png`, `epoch_010/fake_y_1.png` (G(x)),
-`epoch_010/cycle_x_1.png` (F(G(x))), and the same for Y. `epoch_010/frames.json` has the names and scores of the samples
-and is written last. The report shows the epochs that have this file, so it follows from the files alone. The folder
-`now` holds the samples of the epoch that runs, without a grid.
+`epoch_010/cycle_x_1.png` (F(G(x))), and the same for Y. `epoch_010/frames.json` has the names, paths and scores of the
+samples and is written last. The report shows the epochs that have this file, so it follows from the files alone. The
+folder `now` holds the samples of the epoch that runs, without a grid.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ logger = logging.getLogger(__name__)
 # float32 [N, H, W, C] in [-1, 1] each. Empty without translations. The number of channels of X and Y may differ.
 Cycle = Sequence[np.ndarray]
 
-DOMAINS = {"x": ("X → Y", "fake_y", "cycle_x"), "y": ("Y → X", "fake_x", "cycle_y")}
-COLUMN_TITLES = (("X", "G(X)", "F(G(X))"), ("Y", "F(Y)", "G(F(Y))"))  # of the columns of a grid
+# Direction, names of the translations and of the cycle images, titles of the columns of a grid.
+DOMAINS = {
+    "X": ("X → Y", "fake_y", "cycle_x", ("X", "G(X)", "F(G(X))")),
+    "Y": ("Y → X", "fake_x", "cycle_y", ("Y", "F(Y)", "G(F(Y))")),
+}
 NOW = "now"
 COLUMN = 192  # least width of an image in a grid, in pixels
 NOTES = (
@@ -58,25 +61,27 @@ def write(
     Raises:
         OSError: A file cannot be written. The report then does not show the epoch.
     """
-    inputs, now = folder / "samples" / "inputs", folder / "samples" / NOW
-    outputs = inputs.with_name(f"epoch_{epoch:03.0f}") if epoch % 1 == 0 else now
-    remove(now)
-    for path in (inputs.parent, inputs, outputs):
+    samples = folder / "samples"
+    remove(samples / NOW)
+    outputs = samples / (f"epoch_{epoch:03.0f}" if epoch % 1 == 0 else NOW)
+    for path in (samples, samples / "inputs", outputs):
         path.mkdir(exist_ok=True)
+    cycles: dict[str, Cycle] = {"X": forward, "Y": backward}
     grid = outputs.with_suffix(".png")
-    if outputs != now:
+    if outputs.name != NOW:
         rows = [[_to_levels(image) for image in row] for row in zip(*forward, *backward)]
-        titles = [title for cycle, domain in zip((forward, backward), COLUMN_TITLES) for title in domain[: len(cycle)]]
+        titles = [title for domain, cycle in cycles.items() for title in DOMAINS[domain][-1][: len(cycle)]]
         whole_file.write(grid, png(draw_grid(rows, titles)))
-    samples: dict[str, Any] = {"epoch": epoch}
-    for (domain, (_, *kinds)), images, domain_names in zip(DOMAINS.items(), (forward, backward), names):
-        samples[domain] = []
-        for i, (name, (image, *translations)) in enumerate(zip(domain_names, zip(*images)), 1):
-            whole_file.write(inputs / f"{domain}_{i}.png", png(_to_levels(image)))
-            for kind, translated in zip(kinds, translations):
-                whole_file.write(outputs / f"{kind}_{i}.png", png(_to_levels(translated)))
-            samples[domain].append((name, _scores(image, *translations)))
-    whole_file.write(outputs / "frames.json", json.dumps(samples, allow_nan=False))
+    records = []
+    for (domain, images), domain_names in zip(cycles.items(), names):
+        _, *kinds, _ = DOMAINS[domain]
+        for i, (name, parts) in enumerate(zip(domain_names, zip(*images)), 1):
+            paths = [samples / "inputs" / f"{domain.lower()}_{i}.png", *(outputs / f"{kind}_{i}.png" for kind in kinds)]
+            for path, image in zip(paths, parts):
+                whole_file.write(path, png(_to_levels(image)))
+            urls = [path.relative_to(folder).as_posix() for path in paths[: len(parts)]]
+            records.append({"domain": domain, "number": i, "name": name, "images": urls, "scores": _scores(*parts)})
+    whole_file.write(outputs / "frames.json", json.dumps({"epoch": epoch, "samples": records}, allow_nan=False))
     return grid
 
 
@@ -101,47 +106,40 @@ def grids(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
     return [(epoch, path) for epoch, path in _epochs(folder) if path.suffix == ".png"]
 
 
-def _samples(folder: pathlib.Path) -> Iterator[tuple[str, int, str, list[pathlib.Path], dict[str, float]]]:
-    """Yield (domain, number, name, images, scores) of the samples in a folder of an epoch.
-
-    The images are the input, its translation and, with two generators, the cycle image.
-    """
+def _read(outputs: pathlib.Path) -> tuple[float, list[dict[str, Any]]]:
+    """Return the epoch and the samples that `write` has described in a folder; none for a part of an epoch."""
+    path = outputs / "frames.json"
     try:
-        frames = json.loads((folder / "frames.json").read_bytes())
+        content = json.loads(path.read_bytes())
+        return content["epoch"], content["samples"]
     except (FileNotFoundError, NotADirectoryError):
-        return  # a grid, or an epoch that was written in part
-    except ValueError as error:
-        logger.warning("%s is damaged (%s); its images are left out", folder / "frames.json", error)
-        return
-    for domain, (_, output, back) in DOMAINS.items():
-        for i, (name, scores) in enumerate(frames[domain], 1):
-            paths = [folder.with_name("inputs") / f"{domain}_{i}.png", folder / f"{output}_{i}.png"]
-            cycle = folder / f"{back}_{i}.png"
-            yield domain, i, name, [*paths, cycle] if cycle.exists() else paths, scores
+        pass  # a grid, or an epoch that was written in part
+    except (ValueError, KeyError) as error:
+        logger.warning("%s is damaged (%s); its images are left out", path, error)
+    return 0, []
 
 
 def strips(grid: pathlib.Path) -> Iterator[tuple[str, Image.Image]]:
     """Yield each sample of an epoch, given the path of its grid, as (name, image): a row of its images with titles."""
-    for domain, i, name, paths, _ in _samples(grid.with_suffix("")):
-        images = [Image.open(path) for path in paths]
-        titles = COLUMN_TITLES["xy".index(domain)][: len(images)]
-        yield f"{domain.upper()} {i}: {printable(name)}", draw_grid([images], titles)
+    for sample in _read(grid.with_suffix(""))[1]:
+        images = [Image.open(grid.parents[1] / path) for path in sample["images"]]
+        titles = DOMAINS[sample["domain"]][-1][: len(images)]
+        yield f"{sample['domain']} {sample['number']}: {printable(sample['name'])}", draw_grid([images], titles)
 
 
 def write_report(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> None:
     """Write `index.html` in the folder of a run, with all epochs whose samples are there; see `html_report.write`."""
-    items: dict[tuple[str, int], html_report.Item] = {}
-    now = folder / "samples" / NOW
-    latest = [(json.loads((now / "frames.json").read_bytes())["epoch"], now)] if (now / "frames.json").exists() else []
-    for epoch, path in (*_epochs(folder), *latest):
-        for domain, i, name, paths, scores in _samples(path):
-            source, output, *cycle = (image.relative_to(folder).as_posix() for image in paths)
-            item = html_report.Item(name, DOMAINS[domain][0], source, [])
-            frame = html_report.Frame(output, "".join(cycle), scores, epoch)
-            items.setdefault((domain, i), item).frames.append(frame)
+    items: dict[str, html_report.Item] = {}
+    for outputs in (*(path for _, path in _epochs(folder)), folder / "samples" / NOW):
+        epoch, samples = _read(outputs)
+        for sample in samples:
+            source, output, *cycle = sample["images"]
+            item = html_report.Item(sample["name"], DOMAINS[sample["domain"]][0], source, [])
+            frame = html_report.Frame(output, "".join(cycle), sample["scores"], epoch)
+            items.setdefault(source, item).frames.append(frame)
     is_one_way = items and not any(frame.cycle for item in items.values() for frame in item.frames)
     notes = [*NOTES, ONE_WAY] if is_one_way else NOTES
-    html_report.write(folder, folder.resolve().name, [items[key] for key in sorted(items)], notes, run)
+    html_report.write(folder, folder.resolve().name, [*items.values()], notes, run)
 
 
 def _epochs(folder: pathlib.Path) -> list[tuple[int, pathlib.Path]]:
@@ -163,7 +161,7 @@ def draw_grid(rows: Sequence[Sequence[Image.Image]], titles: Sequence[str]) -> I
     width, height = rows[0][0].size
     scale = math.ceil(COLUMN / width)
     height, width = height * scale, width * scale
-    gap, font_size = width // 32, max(14, len(titles) * width // 30)
+    gap, font_size = width // 32, min(len(titles) * width // 18, width // 5)
     margin = 3 * font_size // 2
     size = len(titles) * (width + gap) - gap, margin + len(rows) * (height + gap) - gap
     grid = Image.new("RGB", size, "white")
@@ -173,13 +171,17 @@ def draw_grid(rows: Sequence[Sequence[Image.Image]], titles: Sequence[str]) -> I
         draw.text((left + width / 2, margin / 2), title, "black", font, anchor="mm")
         for row, images in enumerate(rows):
             image = images[column].resize((width, height), Image.Resampling.NEAREST)
-            grid.paste(image, (left, margin + row * (height + gap)))
+            grid.paste(image, (left, margin + row * (height + gap)), image if image.mode == "RGBA" else None)
     return grid
 
 
 def _to_levels(image: np.ndarray) -> Image.Image:
-    """Convert the first channels of a float image [h, w, C] in [-1, 1] to gray or RGB; not-a-number becomes black."""
-    shown = image[..., :3] if image.shape[-1] >= 3 else image[..., 0]
+    """Convert a float image [h, w, C] in [-1, 1] to gray, RGB or, of four channels, RGBA; not-a-number becomes black.
+
+    Of two channels, the first one is shown; of more than four, the first three.
+    """
+    channels = image.shape[-1]
+    shown = image[..., 0] if channels < 3 else image[..., : 4 if channels == 4 else 3]
     return Image.fromarray(np.nan_to_num(np.clip(np.round((shown + 1) * 127.5), 0, 255)).astype(np.uint8))
 
 

@@ -13,6 +13,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from cyclegan.config import Config
+from cyclegan.config.config import all_settings
+from cyclegan.config.fields import FREE
 from cyclegan.errors import first_line, printable
 from cyclegan.run import metrics_log, sample_images
 from cyclegan.run.run_directory import EVENTS
@@ -24,6 +27,11 @@ logger = logging.getLogger(__name__)
 SPLITS = ("train", "test", "steps")  # TensorBoard's runs, as folders in the folder of the run
 LINES = 30  # of the log on the page
 POINTS = 300  # of a curve on the page
+# Settings that TensorBoard's table of hyperparameters always shows.
+TUNED = (
+    *("dataset", "objective", "adversarial", "generator", "filters", "image_size", "epochs", "batch_size", "lr"),
+    *("lr_discriminator", "lambda_cycle", "lambda_identity", "lambda_nce", "pool_size", "ema", "seed"),
+)
 
 
 class _LastLines(logging.Handler):
@@ -43,8 +51,9 @@ class SummaryWriter:
 
     `metrics.jsonl` is the record. TensorBoard's events repeat it in three runs: training events under `train/`,
     validation events under `test/`, and events of single steps, numbered by the global step, under `steps/`. The
-    event files are written anew from `metrics.jsonl` and `samples/` after `rewind` and after a failed write, because
-    TensorBoard would show a rewritten step twice. `index.html` shows the curves, too, with the samples.
+    event files are written anew from `metrics.jsonl` and `samples/`, with the times of the first writing, after
+    `rewind` and after a failed write, because TensorBoard would show a rewritten step twice. `index.html` shows the
+    curves, too, with the samples.
 
     If something cannot be written, this is logged as a warning, and training continues. Metrics wait in memory until
     they can be written; sample images are lost.
@@ -53,7 +62,7 @@ class SummaryWriter:
         folder: Folder of the run.
         trackers: Trackers that also get the metrics and the grids of sample images.
         descriptions: Texts that TensorBoard shows beside the curves of losses, by the last part of a loss's name.
-        settings: Settings of the run by name, for TensorBoard and the page.
+        config: Configuration of the run, for TensorBoard and the page.
     """
 
     def __init__(
@@ -61,13 +70,13 @@ class SummaryWriter:
         folder: str | os.PathLike[str],
         trackers: Sequence[BackgroundTracker] = (),
         descriptions: Mapping[str, str] | None = None,
-        settings: Mapping[str, Any] | None = None,
+        config: Config | None = None,
     ) -> None:
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(exist_ok=True)
-        self._trackers, self._descriptions, self._settings = trackers, descriptions or {}, dict(settings or {})
+        self._trackers, self._descriptions, self._config = trackers, descriptions or {}, config
         self._log = metrics_log.MetricsLog(self.folder / "metrics.jsonl")
-        self._events: dict[str, tf.summary.SummaryWriter] = {}  # by split; empty if the files must be written anew
+        self._events: dict[str, tf.io.TFRecordWriter] = {}  # by split; empty if the files must be written anew
         self._grids: list[tuple[int, pathlib.Path]] = []  # grids that the events do not hold yet
         self._is_failing = self._has_drawing_failed = False
         self._last_lines = _LastLines()
@@ -89,7 +98,7 @@ class SummaryWriter:
         self.flush()
 
     def flush(self) -> bool:
-        """Write the pending data; return whether all data is written. Warn at the first of consecutive failures."""
+        """Write the pending data; return whether `metrics.jsonl` is complete. Warn at the first of several failures."""
         try:
             lines, grids = self._log.write(), self._grids
             self._grids = []
@@ -106,38 +115,34 @@ class SummaryWriter:
             if not self._is_failing:
                 logger.warning(
                     "%s could not be written (%s). The data stays in memory until it can be written: free some space",
-                    self._log.path if isinstance(error, OSError) else "TensorBoard's events",
+                    self._log.path if self._log.waiting else "TensorBoard's events",
                     first_line(error),
                 )
             self._is_failing, self._events = True, {}
-            return False
+            return not self._log.waiting
         if self._is_failing:
             logger.warning("%s can be written again; nothing is missing", self._log.path)
         self._is_failing = False
         return True
 
-    def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
+    def write_scalars(self, split: str, epoch: float, step: int, values: Mapping[str, float]) -> None:
         """Write finite scalars by name.
 
         Args:
             split: "train" or "test" for the metrics of an epoch, "steps" for metrics of some training steps.
-            epoch: The epoch, from 1.
+            epoch: The epoch, from 1; of steps, the epochs done, with a fraction.
             step: Global steps done.
             values: The scalars.
         """
-        self._log.append(split=split, epoch=epoch, step=step, **values)
+        self._log.append(split=split, epoch=epoch, step=step, time=time.time(), **values)
         self.flush()
         for tracker in self._trackers:
             tracker.write_scalars(split, epoch, step, values)
 
     def write_event(self, split: str, epoch: int, step: int, event: str, **details: object) -> None:
-        """Write an event with its name to `metrics.jsonl`, and its text, if `details` have one, for TensorBoard."""
-        self._log.append(split=split, epoch=epoch, step=step, event=event, **details)
+        """Write an event with its name to `metrics.jsonl`; one with a `text` is shown in TensorBoard, too."""
+        self._log.append(split=split, epoch=epoch, step=step, time=time.time(), event=event, **details)
         self.flush()
-
-    def write_warning(self, epoch: int, step: int, name: str, text: str) -> None:
-        """Write a warning, with a short name, as an event of the test pass; see `write_event`."""
-        self.write_event("test", epoch, step, name, text=text)
 
     def write_cycles(self, epoch: float, forward: Cycle, backward: Cycle, names: Sequence[Sequence[str]]) -> None:
         """Write sample images, see `sample_images.write`; those of whole epochs go to TensorBoard and trackers, too."""
@@ -156,13 +161,13 @@ class SummaryWriter:
         """Write `index.html`.
 
         `progress` has the "state", a text such as "training"; "epoch" and "epochs", done (with a fraction) and in all;
-        "steps_per_epoch"; and the texts "step", "left" and "speed".
+        and the texts "step", "left" and "speed".
         """
         try:
             run = {
                 "progress": {**progress, "time": time.time()},
-                "curves": _curves_of_page(metrics_log.read(self._log.path, logging.DEBUG), progress["steps_per_epoch"]),
-                "settings": {name: str(value) for name, value in self._settings.items()},
+                "curves": _curves_of_page(metrics_log.read(self._log.path, logging.DEBUG)),
+                "settings": {name: str(value) for name, value in self._settings().items()},
                 "log": [*self._last_lines.lines],
             }
             sample_images.write_report(self.folder, run)
@@ -183,55 +188,57 @@ class SummaryWriter:
             tracker.finish(is_complete)
         logging.getLogger("cyclegan").removeHandler(self._last_lines)
 
+    def _settings(self) -> dict[str, Any]:
+        return self._config.settings() if self._config else {}
+
     def _make_events(self) -> None:
         """Replace the event files by new ones, which have the settings."""
-        for path in self.folder.glob(EVENTS):
-            path.unlink()  # training events of earlier versions
         for split in SPLITS:
-            for path in (self.folder / split).glob(EVENTS):
-                path.unlink()
-            self._events[split] = tf.summary.create_file_writer(str(self.folder / split))
-        if self._settings:
+            (self.folder / split).mkdir(exist_ok=True)
+            for path in (*self.folder.glob(EVENTS), *(self.folder / split).glob(EVENTS)):
+                path.unlink()  # earlier versions wrote training events into the folder of the run
+            # `tf.summary` can't write another time than now. An event file is a file of records like any other.
+            path = self.folder / split / EVENTS.replace("*", str(time.time_ns()))
+            self._events[split] = tf.io.TFRecordWriter(str(path))
+            version = tf.compat.v1.Event(wall_time=time.time(), file_version="brain.Event:2")
+            self._events[split].write(version.SerializeToString())
+        if self._config:
             from tensorboard.plugins.hparams import summary_v2
 
-            settings = {name: "" if value is None else value for name, value in self._settings.items()}
-            rows = "".join(f"| {name} | {printable(value)} |\n" for name, value in settings.items())
-            with self._events["test"].as_default(0):
-                tf.summary.text("settings", f"| setting | value |\n|---|---|\n{rows}")
-                hparams = summary_v2.hparams_pb(settings, self.folder.resolve().name)
-                tf.summary.experimental.write_raw_pb(hparams.SerializeToString(), 0)
+            rows = "".join(f"| {name} | {printable(_shown(value))} |\n" for name, value in self._settings().items())
+            self._add("test", 0, time.time(), _text("settings", f"| setting | value |\n|---|---|\n{rows}"))
+            hparams = summary_v2.hparams_pb(tuned_settings(self._config), self.folder.resolve().name)
+            values = tf.compat.v1.Summary.FromString(hparams.SerializeToString()).value
+            self._add("test", 0, time.time(), *values)
 
     def _add_line(self, line: Mapping[str, Any]) -> None:
         """Add a line of `metrics.jsonl` to the events. The tags have few groups; those of steps have another axis."""
         split, step = line["split"], line["step" if line["split"] == "steps" else "epoch"]
-        if "event" not in line:
-            values = []
-            for name in line.keys() - {"split", "epoch", "step"}:
-                group, title = metrics_log.describe(name)
-                text = self._descriptions.get(name.split("/")[-1], "") if group == "losses" else ""
-                metadata = tf.compat.v1.SummaryMetadata(summary_description=text)
-                tag = f"{'steps' if split == 'steps' else group}/{title}"
-                values.append({"tag": tag, "simple_value": line[name], "metadata": metadata})
-            self._add(split, step, *values)
-        elif "text" in line:
-            with self._events[split].as_default(step):
-                tf.summary.text(f"warnings/{line['event']}", line["text"])
+        values = []
+        if "text" in line:
+            values.append(_text(f"warnings/{line['event']}", line["text"]))
+        for name in line.keys() - metrics_log.POSITION if "event" not in line else ():
+            group, title = metrics_log.describe(name)
+            text = self._descriptions.get(name.split("/")[-1], "") if group == "losses" else ""
+            tag = f"{'steps' if split == 'steps' else group}/{title}"
+            values.append({"tag": tag, "simple_value": line[name], "metadata": {"summary_description": text}})
+        self._add(split, step, line.get("time", time.time()), *values)
 
     def _add_samples(self, epoch: int, grid: pathlib.Path) -> None:
         """Add the samples of an epoch to the events, each with its titles under the name of its file."""
         try:
             strips = [(name, strip, sample_images.png(strip, 1)) for name, strip in sample_images.strips(grid)]
+            written = grid.stat().st_mtime
         except Exception as error:
             return self._warn_of_drawing(f"samples of epoch {epoch} for TensorBoard", error)
         for name, strip, content in strips:
-            image = tf.compat.v1.Summary.Image(width=strip.width, height=strip.height, encoded_image_string=content)
-            self._add("test", epoch, {"tag": f"samples/{name}", "image": image})
+            image = {"width": strip.width, "height": strip.height, "encoded_image_string": content}
+            self._add("test", epoch, written, {"tag": f"samples/{name}", "image": image})
 
-    def _add(self, split: str, step: int, *values: Mapping[str, Any]) -> None:
-        # `tf.summary.scalar` takes seven times as long for a line, and `tf.summary.image` encodes images again.
-        summary = tf.compat.v1.Summary(value=[tf.compat.v1.Summary.Value(**value) for value in values])
-        with self._events[split].as_default():
-            tf.summary.experimental.write_raw_pb(summary.SerializeToString(), step)
+    def _add(self, split: str, step: int, at: float, *values: Any) -> None:
+        """Add an event with values, as messages or as dicts, at a time in seconds since 1970."""
+        event = tf.compat.v1.Event(wall_time=at, step=step, summary={"value": values})
+        self._events[split].write(event.SerializeToString())
 
 
 class NullSummaryWriter:
@@ -247,19 +254,31 @@ class NullSummaryWriter:
     def write_scalars(self, *arguments: object, **details: object) -> None:
         """Do nothing."""
 
-    rewind = write_event = write_warning = write_page = close = write_scalars
+    rewind = write_event = write_page = close = write_scalars
 
 
-def _curves_of_page(lines: Sequence[Mapping[str, Any]], steps_per_epoch: int) -> list[dict[str, Any]]:
+def tuned_settings(config: Config) -> dict[str, Any]:
+    """Return the settings in `TUNED`, and those that change the result and differ from their defaults."""
+    known, chosen = all_settings(), config.chosen_settings()
+    changed = {
+        name
+        for name, value in chosen.items()
+        if value != known[name].field.default and known[name].field.metadata["on_resume"] != FREE
+    }
+    return {name: _shown(value) for name, value in config.settings().items() if name in {*TUNED, *changed}}
+
+
+def _shown(value: Any) -> Any:
+    return "" if value is None else value
+
+
+def _text(tag: str, text: str) -> dict[str, Any]:
+    return {"tag": tag, "tensor": tf.make_tensor_proto(text), "metadata": {"plugin_data": {"plugin_name": "text"}}}
+
+
+def _curves_of_page(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the groups, titles and lines of the curves on the page: (epoch, value) by split, with at most `POINTS`."""
-    found, ends = metrics_log.curves(lines), {0: 0}
-    ends.update({line["epoch"]: line["step"] for line in lines if line["split"] == "train" and "event" not in line})
-    epochs = {}  # as fractions, by step
-    for line in lines:
-        if line["split"] == "steps" and (begin := ends.get(line["epoch"] - 1)) is not None:
-            whole = ends.get(line["epoch"], begin + steps_per_epoch) - begin
-            epochs[line["step"]] = round(line["epoch"] - 1 + (line["step"] - begin) / max(whole, 1), 3)
-    curves = []
+    found, curves = metrics_log.curves(lines), []
     for name in sorted({name for split in SPLITS for name in found[split]}, key=metrics_log.describe):
         group, title = metrics_log.describe(name)
         if group in ("errors", "scores", "losses"):
@@ -267,8 +286,6 @@ def _curves_of_page(lines: Sequence[Mapping[str, Any]], steps_per_epoch: int) ->
             for split in SPLITS:
                 points = [*found[split].get(name, {}).items()]
                 thinned = points[:: -math.ceil(len(points) / POINTS) or -1][::-1]  # with the last one
-                of_splits[split] = [
-                    (epochs.get(at) if split == "steps" else at, float(f"{value:.4g}")) for at, value in thinned
-                ]
+                of_splits[split] = [(epoch, float(f"{value:.4g}")) for epoch, value in thinned]
             curves.append({"group": group, "title": title, "lines": of_splits})
     return curves

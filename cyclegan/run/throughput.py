@@ -95,40 +95,39 @@ class Profiler:
     def __init__(self, steps: tuple[int, int] | None, folder: str | os.PathLike[str] | None) -> None:
         self._start, self._end = steps or (0, 0)
         self._folder = folder
-        self._first: int | None = None  # step of the running profile
+        self._first = 0  # step of the running profile, from 1
         self._last = 0
 
     def should_start(self, step: int, steps: int) -> bool:
         """Return whether to call `start` when `step` steps are done and a call of `steps` steps comes next."""
-        return self._start < step + steps and step < self._end and self._first is None
+        return self._start < step + steps and step < self._end and not self._first
 
     def start(self, step: int) -> None:
         """Start the profile, after `step` steps and while the device is idle."""
-        self._last = step
-        if self._call_profiler("started", tf.profiler.experimental.start, str(self._folder)):
-            self._first = step + 1
-        else:
-            self._end = 0
+        self._first, self._last = step + 1, step
+        self._call("started", tf.profiler.experimental.start, str(self._folder))
 
     def should_stop(self, step: int) -> bool:
         """Return whether to call `stop` once the device has done `step` steps; call it after every training call."""
         self._last = step
-        return self._first is not None and step >= self._end
+        return self._first > 0 and step >= self._end
 
     def stop(self) -> None:
-        """Write the profile if one is running."""
-        first, self._first = self._first, None
-        if first is not None:
-            self._end = 0
-            if self._call_profiler("written", tf.profiler.experimental.stop) and self._folder and first <= self._last:
-                logger.info(f"Profile of steps {first} to {self._last} written to {self._folder}/plugins/profile")
+        """Write the profile if one is running; there is no other one."""
+        if self._first:
+            if self._call("written", tf.profiler.experimental.stop) and self._first <= self._last:
+                steps = f"{self._first} to {self._last}"
+                logger.info(f"Profile of steps {steps} written to {self._folder}/plugins/profile")
+            self._first = self._end = 0
 
-    def _call_profiler(self, action: str, function: Callable[..., None], *arguments: str) -> bool:
-        """Call a function of TensorFlow unless another worker does; if it fails, warn, and return False."""
+    def _call(self, action: str, function: Callable[..., None], *arguments: str) -> bool:
+        """Call a function of TensorFlow; return whether it worked. Warn if it fails: then there is no profile."""
+        if not self._folder:
+            return False
         try:
-            if self._folder:
-                function(*arguments)
-            return True
+            function(*arguments)
         except (tf.errors.OpError, OSError) as error:
             logger.warning("the profile could not be %s (%s); training continues without it", action, first_line(error))
+            self._first = self._end = 0
             return False
+        return True

@@ -47,7 +47,7 @@ class WandbTracker:
         files = pathlib.Path(self._run.dir).parent
         self.location = f"{files}, to send with wandb sync" if self._run.offline else str(self._run.url)
 
-    def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
+    def write_scalars(self, split: str, epoch: float, step: int, values: Mapping[str, float]) -> None:
         """Write scalars, except in a row that the resumed run already has."""
         # W&B drops rows before its last one. The end of an epoch follows its last step, even if a run resumes between.
         row = 2 * step + (split != "steps")
@@ -95,9 +95,9 @@ class MLflowTracker:
         self.run_id, self.location = run_id, f"run {run_id} at {uri}"
         self._last: dict[str, int] = {}  # last position of each metric
 
-    def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
+    def write_scalars(self, split: str, epoch: float, step: int, values: Mapping[str, float]) -> None:
         """Write scalars, except of positions that the resumed run already has."""
-        position, now, metrics = step if split == "steps" else epoch, int(1000 * time.time()), []
+        position, now, metrics = step if split == "steps" else int(epoch), int(1000 * time.time()), []
         for name, value in values.items():
             key = f"{split}/" + re.sub(r"[^\w.\-/]+", "_", name).strip("_")
             if key not in self._last:
@@ -127,7 +127,7 @@ class BackgroundTracker:
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
-    def write_scalars(self, split: str, epoch: int, step: int, values: Mapping[str, float]) -> None:
+    def write_scalars(self, split: str, epoch: float, step: int, values: Mapping[str, float]) -> None:
         """Write scalars, see `SummaryWriter.write_scalars`."""
         self._calls.put(lambda: self._tracker.write_scalars(split, epoch, step, values))
 

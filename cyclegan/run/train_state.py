@@ -40,10 +40,10 @@ class TrainState:
         train: Progress of the training pass of the current epoch.
         test: Progress of the test pass of the current epoch.
         logged_sums: `train.sums` at the last logged step.
+        failing: For how many epochs in a row a silent failure shows, by its name.
         warned: Names of the silent failures that the user was warned of.
         nonfinite_train: Descriptions of the non-finite training steps since the last finite one.
         nonfinite_test: Descriptions of the non-finite test steps since the last finite one.
-        validated: Whether a finite test step since the last training step has shown that the weights are good.
         best_kid: Lowest KID so far, by direction ("x2y", "y2x").
         best_kid_features: Name of the features that `best_kid` was measured with.
         best_epoch: Epochs done when `best_kid` was measured, by direction.
@@ -58,10 +58,10 @@ class TrainState:
     train: PassState = dataclasses.field(default_factory=PassState)
     test: PassState = dataclasses.field(default_factory=PassState)
     logged_sums: dict[str, float] = dataclasses.field(default_factory=dict)
+    failing: dict[str, int] = dataclasses.field(default_factory=dict)
     warned: list[str] = dataclasses.field(default_factory=list)
     nonfinite_train: list[str] = dataclasses.field(default_factory=list)
     nonfinite_test: list[str] = dataclasses.field(default_factory=list)
-    validated: bool = False
     best_kid: dict[str, float] = dataclasses.field(default_factory=dict)
     best_kid_features: str = ""
     best_epoch: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -76,12 +76,13 @@ class TrainState:
         """Return the state that `to_json` described.
 
         Raises:
-            UserError: The text has other fields than a state of this version.
+            UserError: The text is no state of training.
         """
         try:
             values = json.loads(text)
             passes = {name: PassState(**values[name]) for name in ("train", "test")}
-            return cls(**{**values, **passes})
+            known = {field.name for field in dataclasses.fields(cls)}  # earlier versions had more
+            return cls(**{**{name: values[name] for name in values if name in known}, **passes})
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
                 f"its training state can't be used ({error}); expected a checkpoint of this version of the program"

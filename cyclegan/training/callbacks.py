@@ -58,48 +58,46 @@ class Epoch:
     is_best: bool = False  # whether `best_kid` has any; all workers know it
 
 
+@dataclasses.dataclass
 class EvaluationCallback:
     """Score the generators every few epochs and at the end, and find the epochs with the lowest KID.
 
-    Training ends after `patience` evaluations without a new lowest KID. Only the chief has an evaluator.
+    Training ends after `--patience` evaluations without a new lowest KID. Only the chief has an evaluator.
     """
 
-    def __init__(self, evaluator: Evaluator | None, config: EvaluationConfig, workers: Workers) -> None:
-        self._evaluator = evaluator
-        self._every = config.evaluate_every
-        self._patience = config.patience
-        self._workers = workers
+    evaluator: Evaluator | None
+    config: EvaluationConfig
+    workers: Workers
 
     def on_epoch_end(self, epoch: Epoch) -> None:
         """Add the scores to the metrics of the epoch, note the lowest KIDs so far, and decide whether training ends."""
-        if not self._every or (epoch.state.epoch % self._every and not epoch.is_last):
+        every, patience = self.config.evaluate_every, self.config.patience
+        if not every or (epoch.state.epoch % every and not epoch.is_last):
             return
-        scores: dict[str, float] = {}
-        if self._evaluator is not None and epoch.is_sound:
-            scores, epoch.best_kid = self._scores(self._evaluator, epoch.state)
+        counts = False
+        if self.evaluator and epoch.is_sound:
+            scores, epoch.best_kid = self._scores(self.evaluator, epoch.state)
             epoch.metrics["test"].update(scores)
-        counts = bool(scores) and self._evaluator is not None and self._evaluator.is_reliable
-        outcome = self._workers.broadcast_from_chief(2 if epoch.best_kid else counts)
+            counts = bool(scores) and self.evaluator.is_reliable
+        outcome = self.workers.broadcast_from_chief(2 if epoch.best_kid else counts)
         epoch.is_best = outcome == 2
         if not outcome:
             return  # an epoch without scores, or with those of few images, does not count
         state = epoch.state
         state.evaluations_since_best = 0 if epoch.is_best else state.evaluations_since_best + 1
-        if not epoch.is_last and state.is_stalled(self._patience):
+        if not epoch.is_last and state.is_stalled(patience):
             epoch.is_last = True
             logger.info(
                 f"Training ends after epoch {state.epoch}: in the last {state.evaluations_since_best} evaluations,"
-                f" the KID of no direction was the lowest so far (--patience {self._patience})"
+                f" the KID of no direction was the lowest so far (--patience {patience})"
             )
 
     def _scores(self, evaluator: Evaluator, state: TrainState) -> tuple[dict[str, float], dict[str, float]]:
         """Return the finite scores by metric name, and the KID of each direction if it is the lowest so far."""
         if (name := evaluator.extractor.name) != state.best_kid_features:
             if state.best_kid:
-                logger.warning(
-                    f"the scores use other features from here on ({state.best_kid_features} -> {name}): the search for"
-                    " the best starts again"
-                )
+                text = f"the scores use other features from here on ({state.best_kid_features} -> {name})"
+                logger.warning(f"{text}: the search for the best starts again")
             state.best_kid, state.best_epoch, state.best_kid_features = {}, {}, name
         try:
             with explain_out_of_memory():
@@ -113,68 +111,59 @@ class EvaluationCallback:
         return {name: value for name, value in metrics.items() if math.isfinite(value)}, best
 
 
+@dataclasses.dataclass
 class PlotCallback:
-    """Write sample images after the first epochs, every few epochs, at the end, and every few minutes of an epoch.
+    """Write sample images after the first epochs, `every` few epochs, at the end, and every few minutes of an epoch.
 
-    Warn if translations of different images are all alike.
+    Warn if translations of different images are all alike. `dataset` has the held-out images.
     """
 
-    def __init__(self, model: GAN, dataset: UnpairedDataset, summary: SummaryWriter, every: int) -> None:
-        self._model = model
-        self._dataset = dataset
-        self._summary = summary
-        self._every = every
-        self._next_preview = time.monotonic() + PREVIEW_SECONDS
+    model: GAN
+    dataset: UnpairedDataset
+    summary: SummaryWriter
+    every: int
 
-    def is_preview_due(self) -> bool:
-        """Return whether the last sample images, or the start, are some minutes ago."""
-        return time.monotonic() >= self._next_preview
+    def __post_init__(self) -> None:
+        self.next_preview = time.monotonic() + PREVIEW_SECONDS
 
     def preview(self, epochs: float) -> None:
         """Write sample images within an epoch, after a fraction of epochs."""
-        real, masks = load_samples(self._dataset), load_masks(self._dataset)
-        self._write(epochs, translate_samples(self._model, *real, masks=masks))
+        self._write(epochs, translate_samples(self.model, *load_samples(self.dataset)))
 
     def on_epoch_end(self, epoch: Epoch) -> None:
         """Write the sample images of the epoch if they are due; look for collapsed generators."""
         number, is_trained = epoch.state.epoch, epoch.state.step >= UNTRAINED
-        is_due = number in FIRST_PLOTS or number % self._every == 0 or epoch.is_last
+        is_due = number in FIRST_PLOTS or number % self.every == 0 or epoch.is_last
         if not (is_due or is_trained):
             return
-        real = load_samples(self._dataset)
+        real, masks = load_samples(self.dataset)
         # In every epoch, so that `state.warned` does not depend on --plot_every; cycle images only for plots.
-        samples = translate_samples(self._model, *real, with_cycles=is_due, masks=load_masks(self._dataset))
+        samples = translate_samples(self.model, real, masks, with_cycles=is_due)
         if is_due:
             self._write(number, samples)
         for network, cycle, targets in zip("GF", samples, real[::-1]):
             if cycle and is_trained:
-                warn_once(self._summary, epoch, find_collapse(network, cycle[0], cycle[1], targets))
+                warn_once(self.summary, epoch, find_collapse(network, cycle[0], cycle[1], targets))
 
     def _write(self, epochs: float, samples: tuple[Cycle, Cycle]) -> None:
         with terminal.phase("Writing sample images", if_slow=True):
-            names = [part[: min(PLOTTED, self._dataset.epoch_size)] for part in self._dataset.names]
-            self._summary.write_cycles(epochs, *samples, names)
-        self._next_preview = time.monotonic() + PREVIEW_SECONDS
+            names = [part[: min(PLOTTED, self.dataset.epoch_size)] for part in self.dataset.names]
+            self.summary.write_cycles(epochs, *samples, names)
+        self.next_preview = time.monotonic() + PREVIEW_SECONDS
 
 
-def load_samples(dataset: UnpairedDataset) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first held-out images of X and of Y, float32 [N, H, W, C] in [-1, 1]."""
-    count = min(PLOTTED, dataset.epoch_size)
-    x, y = (to_float(np.stack([dataset.image(domain, 0, pair) for pair in range(count)])) for domain in "XY")
-    return x, y
-
-
-def load_masks(dataset: UnpairedDataset) -> Masks:
-    """Return the masks of the images of `load_samples`."""
+def load_samples(dataset: UnpairedDataset) -> tuple[Sequence[np.ndarray], Masks]:
+    """Return the first held-out images of X and of Y, float32 [N, H, W, C] in [-1, 1], and their masks."""
+    pairs = range(min(PLOTTED, dataset.epoch_size))
+    images = [to_float(np.stack([dataset.image(domain, 0, pair) for pair in pairs])) for domain in "XY"]
     if not dataset.has_masks:
-        return NO_MASKS
-    count = min(PLOTTED, dataset.epoch_size)
-    x, y = (np.stack([dataset.mask(domain, 0, pair) for pair in range(count)]) > 0 for domain in "XY")
-    return x, y
+        return images, NO_MASKS
+    x, y = (np.stack([dataset.mask(domain, 0, pair) for pair in pairs]) > 0 for domain in "XY")
+    return images, (x, y)
 
 
 def translate_samples(
-    model: GAN, x: np.ndarray, y: np.ndarray, with_cycles: bool = True, masks: Masks = NO_MASKS
+    model: GAN, images: Sequence[np.ndarray], masks: Masks = NO_MASKS, with_cycles: bool = True
 ) -> tuple[Cycle, Cycle]:
     """Return [images, translations, cycle images] of X, and of Y; leave out what needs a missing generator."""
     generators = model.networks.in_use.generators
@@ -187,7 +176,7 @@ def translate_samples(
             return (images, fakes.numpy())
         return (images, fakes.numpy(), losses.compose(mask, generators[back](fakes, training=False), images).numpy())
 
-    return translate(x, masks[0], "G", "F"), translate(y, masks[1], "F", "G")
+    return translate(images[0], masks[0], "G", "F"), translate(images[1], masks[1], "F", "G")
 
 
 class Callback(Protocol):
@@ -219,7 +208,7 @@ def warn_once(summary: Summary, epoch: Epoch, failures: Mapping[str, str]) -> No
         if name not in state.warned:
             state.warned.append(name)
             logger.warning(f"epoch {state.epoch}: {text}")
-            summary.write_warning(state.epoch, state.step, name, text)
+            summary.write_event("test", state.epoch, state.step, name, text=text)
 
 
 def find_silent_failures(
@@ -282,10 +271,7 @@ def _mean_distance(images: np.ndarray) -> float:
 
 
 def report_epoch(epoch: Epoch, names: Mapping[str, Sequence[str]], all_losses: bool) -> None:
-    """Log the losses, errors and scores of an epoch, on request all losses, and at the end of training the best scores.
-
-    `names` has the names of the metrics by split.
-    """
+    """Log the losses, errors and scores of an epoch, on request all losses; `names` of the metrics are by split."""
     train, test = epoch.metrics["train"], epoch.metrics["test"]
     totals = {}
     for name in names["train"]:  # a total, if there is one, comes last
@@ -301,27 +287,16 @@ def report_epoch(epoch: Epoch, names: Mapping[str, Sequence[str]], all_losses: b
         losses = [name for name in names[split] if name not in (*ERRORS, *CHANGES)]
         logger.info(f"{split}: " + "  ".join(f"{name} {values.get(name, math.nan):.4f}" for name in losses))
     logger.info(f"Elapsed: {train['epoch_seconds']:.2f}s")
-    if epoch.is_last:
-        report_best(epoch.state, epoch.best_kid, test)
 
 
-def report_best(
-    state: TrainState, best_now: Mapping[str, float] | None = None, test: Mapping[str, float] | None = None
-) -> None:
-    """Log the best KID of each direction that has one, and its last KID if the metrics `test` have it.
-
-    `best_now` has the KIDs that became the lowest in the last epoch, which `state` does not have yet.
-    """
-    best_now, test = best_now or {}, test or {}
+def report_best(state: TrainState, test: Mapping[str, float] | None = None) -> None:
+    """Log the best KID of each direction that has one, and its last KID if the metrics `test` have it."""
     for direction, (source, target) in DIRECTIONS.items():
-        best = {**state.best_kid, **best_now}.get(direction)
-        if best is not None:
-            at = f"{state.epoch if direction in best_now else state.best_epoch.get(direction, math.nan):.0f}"
-            last = test.get(f"score/{direction}/KID")
-            logger.info(
-                f"{source} -> {target}: best KID {best:.4g} after epoch {at} (checkpoint best-{direction})"
-                + (f", last KID {last:.4g} after epoch {state.epoch}" if last is not None else "")
-            )
+        if direction in state.best_kid:
+            at = f"after epoch {state.best_epoch.get(direction, math.nan):.0f} (checkpoint best-{direction})"
+            last = (test or {}).get(f"score/{direction}/KID")
+            end = "" if last is None else f", last KID {last:.4g} after epoch {state.epoch}"
+            logger.info(f"{source} -> {target}: best KID {state.best_kid[direction]:.4g} {at}{end}")
 
 
 def _last_part(name: str) -> str:
@@ -330,17 +305,11 @@ def _last_part(name: str) -> str:
 
 
 def check_profile(steps: tuple[int, int] | None, state: TrainState, dataset: UnpairedDataset, epochs: int) -> None:
-    """Warn if --profile, as (START, END), covers none of the steps that remain.
-
-    Raises:
-        UserError: It covers no step of the whole run.
-    """
-    first = state.step + 1
-    whole_epochs = epochs - state.epoch - 1
-    last = state.step + dataset.steps_left(state.train.pairs_done) + whole_epochs * dataset.steps_per_epoch
-    if steps and not (steps[0] < last and first <= steps[1]):
-        start, end = steps
-        nothing = f"--profile {start}:{end} profiles nothing"
-        if start >= last and first == 1:
-            raise UserError(f"{nothing}: the run has {last} steps; expected fewer for START, or more --epochs")
-        logger.warning(f"{nothing}: the remaining steps are {first} to {last}, counted over the whole run")
+    """Raise `UserError` if --profile, as (START, END), begins after the last step; in a resumed run it may be over."""
+    last = state.step + dataset.steps_left(state.train.pairs_done)
+    last += (epochs - state.epoch - 1) * dataset.steps_per_epoch
+    if steps and steps[0] >= last:
+        raise UserError(
+            f"--profile {steps[0]}:{steps[1]} profiles nothing: the run has {last} steps; expected fewer for START, or"
+            " more --epochs"
+        )

@@ -24,51 +24,38 @@ REQUESTS = ("stop", "save")  # made by one worker, obeyed by all
 RETRY_SECONDS = 60.0  # until the next attempt to write a checkpoint
 
 
+@dataclasses.dataclass
 class CheckpointPolicy:
     """Decide when to save a checkpoint within an epoch, on a timer or a signal, and what to do if that fails.
 
     Several workers must save and stop at the same step. Every step merges the `requests` of all workers, and each
     obeys the merged requests. A single worker acts on its requests at once. `signals` has the requests of the user.
 
-    Args:
-        checkpoints: Manager of the checkpoints.
-        summary: Writer of the log; each checkpoint records the log's length.
-        divergence: Policy that knows whether the weights are good.
-        workers: All workers.
-        watchdog: Watchdog of the training, which beats while the end of training waits for free space.
-        minutes: Minutes between checkpoints; 0 saves at every opportunity.
-        run: Folder of the run, which is checked before each checkpoint; `None` for no check.
+    The `watchdog` beats while the end of training waits for free space. There are `minutes` between checkpoints; 0
+    saves at every opportunity. The folder `run` is checked before each checkpoint, if it is given.
     """
 
-    def __init__(
-        self,
-        checkpoints: CheckpointManager,
-        summary: Summary,
-        divergence: DivergencePolicy,
-        workers: Workers,
-        watchdog: Watchdog,
-        minutes: float,
-        run: RunDirectory | None = None,
-    ) -> None:
-        self.checkpoints = checkpoints
+    checkpoints: CheckpointManager
+    summary: Summary
+    divergence: DivergencePolicy
+    workers: Workers
+    watchdog: Watchdog
+    minutes: float
+    run: RunDirectory | None = None
+
+    def __post_init__(self) -> None:
         self.signals = Signals()
-        self._summary = summary
-        self._divergence = divergence
-        self._workers = workers
-        self._watchdog = watchdog
-        self._seconds = 60 * minutes
-        self._run = run
         self._merged = dict.fromkeys(REQUESTS, False)
         self.restart_timer()
 
     @property
     def is_shared(self) -> bool:
         """Whether several workers decide together."""
-        return self._workers.count > 1
+        return self.workers.count > 1
 
     def requests(self) -> dict[str, float]:
         """Return the requests of this worker by name, 1 or 0. Only the chief's timer counts."""
-        timed_out = self._workers.is_chief and time.monotonic() >= self._next_save
+        timed_out = self.workers.is_chief and time.monotonic() >= self._next_save
         return {"stop": float(self.signals.stop_signal > 0), "save": float(self.signals.save_requested or timed_out)}
 
     def merge_requests(self, requests: Mapping[str, float]) -> None:
@@ -79,25 +66,25 @@ class CheckpointPolicy:
     @property
     def stop_signal(self) -> int:
         """Number of the signal to stop on, or 0; SIGTERM if another worker received one."""
-        if self.is_shared:
-            return (self.signals.stop_signal or signal.SIGTERM) if self._merged["stop"] else 0
-        return self.signals.stop_signal
+        return (self.signals.stop_signal or signal.SIGTERM) if self._decided()["stop"] else 0
 
     def is_due(self) -> bool:
         """Return whether to save now: a timer has run out, or a signal asks to save or to stop."""
-        return any((self._merged if self.is_shared else self.requests()).values())
+        return any(self._decided().values())
+
+    def _decided(self) -> Mapping[str, float]:
+        return self._merged if self.is_shared else self.requests()
 
     def restart_timer(self, seconds: float | None = None) -> None:
         """Let the timer run out after some seconds, by default after the usual minutes."""
-        self._next_save = time.monotonic() + (self._seconds if seconds is None else seconds)
+        self._next_save = time.monotonic() + (60 * self.minutes if seconds is None else seconds)
 
     def save(
         self, state: TrainState, best_kid: Mapping[str, float] | None = None, meanwhile: str = "Training continues"
     ) -> pathlib.Path | None:
         """Save a checkpoint; return its folder, or `None` after a failure, which sets the timer to the next attempt.
 
-        If the newest step was not finite, the weights may be broken: nothing is saved until a step is finite again,
-        except when training must stop; then all older checkpoints are kept.
+        If the newest step was not finite, the weights may be broken: nothing is saved until a step is finite again.
 
         Args:
             state: Position in training. It gets `best_kid` and its epoch if the checkpoint is saved.
@@ -107,23 +94,23 @@ class CheckpointPolicy:
         Raises:
             TrainingError: The folder of the run was removed or moved.
         """
-        self._merged["save"] = False
-        is_sound, best_kid = self._divergence.is_sound, best_kid or {}
-        if not is_sound and not self.stop_signal:
+        self._merged["save"], best_kid = False, best_kid or {}
+        if not self.divergence.is_sound:
             self.restart_timer(0)
             return None
         is_requested, self.signals.save_requested = self.signals.save_requested, False
-        if self._run:
-            self._run.check()
-        self._summary.flush()
-        saved = dataclasses.replace(
-            state,
-            log_bytes=self._summary.log_bytes,
-            best_kid={**state.best_kid, **best_kid},
-            best_epoch={**state.best_epoch, **dict.fromkeys(best_kid, state.epoch)},
-        )
+        if self.run:
+            self.run.check()
         try:
-            path = self.checkpoints.save(saved, is_sound, [f"best-{direction}" for direction in best_kid])
+            if not self.workers.all_true(self.summary.flush()):
+                raise UserError(f"no checkpoint {state.name} without its lines of the log; see the warning about these")
+            saved = dataclasses.replace(
+                state,
+                log_bytes=self.summary.log_bytes,
+                best_kid={**state.best_kid, **best_kid},
+                best_epoch={**state.best_epoch, **dict.fromkeys(best_kid, state.epoch)},
+            )
+            path = self.checkpoints.save(saved, [f"best-{direction}" for direction in best_kid])
         except UserError as error:
             retries = meanwhile and not self.stop_signal
             logger.warning(f"{error}. {meanwhile}, and tries again in {RETRY_SECONDS:.0f} s" if retries else f"{error}")
@@ -131,7 +118,6 @@ class CheckpointPolicy:
             return None
         state.best_kid, state.best_epoch = saved.best_kid, saved.best_epoch
         self.restart_timer()
-        self._divergence.note_checkpoint(state)
         if is_requested:
             logger.info(f"Saved {path}")
         return path
@@ -153,34 +139,23 @@ class CheckpointPolicy:
             )
 
     def save_final(self, state: TrainState, best_kid: Mapping[str, float] | None = None) -> None:
-        """Save the last checkpoint, and write the pending lines of the log; retry until both succeed.
+        """Save the last checkpoint; retry until there is room for it.
 
         Raises:
             Stopped: A signal ended the wait.
             TrainingError: The last steps were not finite.
         """
-        if not self._divergence.is_sound:
+        if not self.divergence.is_sound:
             raise TrainingError(
                 "the last steps were not finite, so the end of training is not saved; the same command resumes from the"
                 " last checkpoint. Try a lower --lr"
             )
-        meanwhile = "Training is done; the program waits"
-        while True:
-            is_saved = self.save(state, best_kid, meanwhile) is not None
-            is_logged = self._summary.flush()
-            if self._workers.all_true(is_saved and is_logged):
-                return
-            if not is_logged:
-                logger.warning(
-                    "The last lines of the log cannot be written; an earlier warning names the file and the cause."
-                    f" {meanwhile}, and tries again in {RETRY_SECONDS:.0f} s"
-                )
-            self.restart_timer(RETRY_SECONDS)  # also if only the lines of the log are missing
+        while self.save(state, best_kid, "Training is done; the program waits") is None:
             while not self.is_due():
-                self._watchdog.beat()
+                self.watchdog.beat()
                 time.sleep(0.1)
                 if self.is_shared:
-                    sums = self._workers.all_gather([int(request) for request in self.requests().values()]).sum(axis=0)
+                    sums = self.workers.all_gather([int(request) for request in self.requests().values()]).sum(axis=0)
                     self.merge_requests(dict(zip(REQUESTS, sums)))
             if self.stop_signal:
                 self.save_and_obey(state, best_kid)

@@ -38,39 +38,26 @@ class PendingCall:
     metrics: dict[str, tf.Tensor]  # of each step by name, float32 [steps]
 
 
+@dataclasses.dataclass
 class DivergencePolicy:
     """Count consecutive steps that are not finite; after `max_bad_steps`, return training to a checkpoint, only once.
 
     Such steps update nothing. The datasets, by split, name the images in the log.
 
     Attributes:
-        is_sound: Whether the newest step was finite, so that the weights are worth saving.
+        is_sound: Whether the weights are worth saving: the newest step was finite, or an earlier test step with them.
+        is_validated: Whether a test step with the present weights was finite.
+        last_good: Training steps done before the newest finite step: the weights were good then.
     """
 
-    def __init__(
-        self,
-        max_bad_steps: int,
-        datasets: Mapping[str, UnpairedDataset],
-        checkpoints: CheckpointManager,
-        summary: Summary,
-        strategy: tf.distribute.Strategy,
-    ) -> None:
-        self._max_bad_steps = max_bad_steps
-        self._datasets = datasets
-        self._checkpoints = checkpoints
-        self._summary = summary
-        self._strategy = strategy
-        self.is_sound = True
-        self._is_checkpoint_confirmed = False  # whether a step with the weights of the newest checkpoint was finite
-
-    def start(self, state: TrainState) -> None:
-        """Begin at a position whose weights are saved in a checkpoint."""
-        self.is_sound = True
-        self.note_checkpoint(state)
-
-    def note_checkpoint(self, state: TrainState) -> None:
-        """Note that the newest checkpoint was saved at a position."""
-        self._is_checkpoint_confirmed = state.validated
+    max_bad_steps: int
+    datasets: Mapping[str, UnpairedDataset]
+    checkpoints: CheckpointManager
+    summary: Summary
+    strategy: tf.distribute.Strategy
+    is_sound: bool = True
+    is_validated: bool = False
+    last_good: int = -1
 
     def inspect(self, call: PendingCall, is_finite: np.ndarray, state: TrainState) -> None:
         """Count the steps of a call that are not finite, log them, and name their images.
@@ -80,12 +67,12 @@ class DivergencePolicy:
         """
         for i, good in enumerate(is_finite):
             if good:
-                state.validated = call.split == "test"
-                self.is_sound = self._is_checkpoint_confirmed = True
+                self.is_validated, self.is_sound = call.split == "test", True
+                self.last_good = call.first_step + (i if call.split == "train" else 0)
                 _bad_steps(state, call.split).clear()
                 continue
             values = {name: float(value[i]) for name, value in call.metrics.items()}
-            pair = call.first_pair + i * self._datasets[call.split].global_batch_size
+            pair = call.first_pair + i * self.datasets[call.split].global_batch_size
             step = call.first_step + (i + 1 if call.split == "train" else 0)
             self._count_bad_step(call.split, pair, step, values, state)
 
@@ -97,17 +84,16 @@ class DivergencePolicy:
         # Loss scales are powers of 2; this one is the rounded sum of the replicas' shares.
         if metrics.get(LOSS_SCALE, 0.0) > 1.5 * SMALLEST_SCALE and set(not_finite) <= {*GRADIENTS}:
             return  # float16 training lowers its loss scale
-        state.validated = split == "test" and state.validated
-        self.is_sound = state.validated
-        images = self._datasets[split].batch_names(state.epoch, pair, state.reshuffles)
-        self._summary.write_event(split, state.epoch + 1, step, "not finite", metrics=not_finite, images=images)
+        self.is_validated = self.is_sound = split == "test" and self.is_validated
+        images = self.datasets[split].batch_names(state.epoch, pair, state.reshuffles)
+        self.summary.write_event(split, state.epoch + 1, step, "not finite", metrics=not_finite, images=images)
         row = _bad_steps(state, split)
         row.append(
             f"epoch {state.epoch + 1}, step {step} ({split}): {_shorten(not_finite)} not finite,"
             f" with {_shorten(images)}"
         )
         logger.warning(f"{row[-1]}; nothing was updated ({len(row)} in a row)")
-        if len(row) >= self._max_bad_steps:
+        if len(row) >= self.max_bad_steps:
             raise DivergenceError
 
     def go_back(self, state: TrainState) -> TrainState:
@@ -122,8 +108,11 @@ class DivergencePolicy:
                 f"{bad_steps[0]}: the first of {len(bad_steps)} such steps in a row. Training went back once, diverged"
                 " again, and stops; the last checkpoint is from before. Try a lower --lr, and look at these images"
             )
-        with self._strategy.scope():  # the weights of an unconfirmed checkpoint may be broken
-            found = self._checkpoints.restore(newest_last=not self._is_checkpoint_confirmed)
+        with self.strategy.scope():
+            found = self.checkpoints.restore()
+            # No step with the weights of a checkpoint within an epoch has been finite: they may be broken.
+            if found and found[0].train.pairs_done and found[0].step > self.last_good:
+                found = self.checkpoints.restore(newest_last=True)
         if not found:
             raise TrainingError(
                 f"{bad_steps[0]}. Training has diverged, and there is no checkpoint to go back to. Try a lower --lr"
@@ -132,9 +121,9 @@ class DivergencePolicy:
         restored.reshuffles += 1
         restored.warned = state.warned
         restored.nonfinite_train, restored.nonfinite_test = [], []
-        self.start(restored)
-        self._summary.rewind(restored.log_bytes, restored.epoch)
-        self._summary.write_event("train", restored.epoch + 1, restored.step, "went back", bad_steps=bad_steps)
+        self.is_sound, self.is_validated, self.last_good = True, False, -1
+        self.summary.rewind(restored.log_bytes, restored.epoch)
+        self.summary.write_event("train", restored.epoch + 1, restored.step, "went back", bad_steps=bad_steps)
         logger.warning(
             f"{len(bad_steps)} steps in a row were not finite: training goes back to {path} and continues with another"
             " order of the images"

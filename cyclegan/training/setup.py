@@ -67,7 +67,9 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
         data = sources.load_domains(run.config.data, config.networks.multiple, local_workers=local_workers, bars=bars)
     run.check_data(data.fingerprint())
     with terminal.phase("Waiting for the other workers", if_slow=True):
-        workers.check_equal({**data.fingerprint(), **data.samples(), **data.value_ranges})
+        workers.check_equal({**data.fingerprint(), **data.value_ranges})
+        if workers.count > 1:
+            workers.check_equal(data.checksums())
     run.config = run.config.replace(**data.value_ranges)
     return data
 
@@ -276,7 +278,7 @@ def start_run(
         return NullSummaryWriter()
     started = trackers.start(run.config.run, run.config.settings(), run.path)
     with terminal.phase("Preparing the logs of the run", if_slow=True), run.writing():
-        summary = SummaryWriter(run.path, started, DESCRIPTIONS, run.config.settings())
+        summary = SummaryWriter(run.path, started, DESCRIPTIONS, run.config)
         if run.saved_config:  # a new run removes nothing
             summary.rewind(state.log_bytes, state.epoch)
         else:

@@ -153,7 +153,6 @@ class Trainer:
         self._profiler = Profiler(config.performance.profile_steps, summary.folder)
         self._plots = next((each for each in callbacks if isinstance(each, PlotCallback)), None)
         self._has_estimated = False
-        self._failing: dict[str, int] = {}  # for how many epochs, by name of the failure
 
     @property
     def _is_done(self) -> bool:
@@ -194,7 +193,6 @@ class Trainer:
             with terminal.phase("Saving the first checkpoint", if_slow=True):
                 self._checkpoints.save(self.state)  # to go back to; and a folder that can't be written to fails now
             self._watchdog.beat()
-        self.divergence.start(self.state)
         self.policy.restart_timer()
         train = self.splits[0].throughput
         if train.peak and not hardware.has_accelerator():
@@ -223,9 +221,14 @@ class Trainer:
         return seconds, text
 
     def _log_estimate(self) -> None:
-        """Log how long the rest of the run takes, by the steps so far, and the size of its checkpoints, once."""
-        counter, saved = self.splits[0].since_start, self._checkpoints.newest
-        if self._has_estimated or counter.steps < ESTIMATE_STEPS or not self._workers.is_chief:
+        """Log how long the rest of the run takes, by the steps so far, and the size of its checkpoints, once.
+
+        The steps are the first `ESTIMATE_STEPS`, or those of the first epoch if it is shorter and others follow.
+        """
+        counter, saved, pairs = self.splits[0].since_start, self._checkpoints.newest, self.splits[0].dataset.epoch_size
+        is_short = self.state.train.pairs_done == pairs and self.state.epoch + 1 < self._epochs and counter.steps > 0
+        is_due = counter.steps >= ESTIMATE_STEPS or is_short
+        if self._has_estimated or not is_due or not self._workers.is_chief:
             return
         self._has_estimated = True
         size = sum(path.stat().st_size for path in saved.rglob("*") if path.is_file()) if saved else 0
@@ -242,7 +245,6 @@ class Trainer:
             "state": state,
             "epoch": round(self.state.epoch + self.state.train.pairs_done / train.dataset.epoch_size, 3),
             "epochs": self._epochs,
-            "steps_per_epoch": train.dataset.steps_per_epoch,
             "step": str(self.state.step),
             "left": f"about {duration(seconds)}" if seconds and state == "training" else "",
             "speed": str(counter),
@@ -263,8 +265,8 @@ class Trainer:
         epoch = Epoch(state, state.epoch == self._epochs, metrics, self.divergence.is_sound)
         adversarial, has_cycle = self._config.objective.adversarial, hasattr(self._config.objective, "lambda_cycle")
         failures = find_silent_failures(metrics["train"], metrics["test"], adversarial, has_cycle)
-        self._failing = {name: self._failing.get(name, 0) + 1 for name in failures}
-        waiting = {name for name in failures if name.endswith("has won") and self._failing[name] < WON_EPOCHS}
+        state.failing = {name: state.failing.get(name, 0) + 1 for name in failures}
+        waiting = {name for name in failures if name.endswith("has won") and state.failing[name] < WON_EPOCHS}
         warn_once(self._summary, epoch, {name: text for name, text in failures.items() if name not in waiting})
         for callback in self.callbacks:
             self._watchdog.beat()
@@ -279,6 +281,7 @@ class Trainer:
         is_due = not state.epoch % run.checkpoint_every or (run.keep_every and not state.epoch % run.keep_every)
         if epoch.is_last:
             self.policy.save_final(state, epoch.best_kid)
+            report_best(state, metrics["test"])
         elif epoch.is_best or is_due or self.policy.is_due():
             self.policy.save_and_obey(state, epoch.best_kid)
         return metrics
@@ -379,7 +382,7 @@ class Trainer:
                 due.add("profile")
             if math.ceil(pairs / self.state.global_batch_size) % self._config.run.log_every == 0:
                 due.add("log")
-            if self._plots and pairs < split.dataset.epoch_size and self._plots.is_preview_due():
+            if self._plots and pairs < split.dataset.epoch_size and time.monotonic() >= self._plots.next_preview:
                 due.add("preview")
         return due
 
@@ -405,7 +408,8 @@ class Trainer:
             **self._throughput.metrics(),
         }
         self._throughput.reset()
-        self._summary.write_scalars("steps", state.epoch + 1, state.step, values)
+        epochs = state.epoch + state.train.pairs_done / self.splits[0].dataset.epoch_size
+        self._summary.write_scalars("steps", round(epochs, 5), state.step, values)
 
     def _metrics(self, split: Split) -> dict[str, float]:
         """Return the exact means over the samples of a finished pass, with its duration and speed."""

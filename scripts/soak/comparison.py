@@ -20,7 +20,7 @@ def log_lines(run: pathlib.Path) -> list[dict[str, Any]]:
     """Return the lines of metrics.jsonl without the times."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [
-        {name: value for name, value in line.items() if not name.startswith("speed/") and "seconds" not in name}
+        {k: v for k, v in line.items() if not k.startswith("speed/") and "seconds" not in k and k != "time"}
         for line in lines
     ]
 

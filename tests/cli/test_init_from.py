@@ -129,8 +129,9 @@ def test_a_resumed_run_needs_its_source_no_more(source, begin, caplog):
     assert cyclegan.load(run).config.run.init_from == flags[1] and "random" not in caplog.text
     with pytest.raises(UserError, match=r"--init_from .*: no such file or folder; expected the folder of a run"):
         begin(*flags, run="other")
+    begin()  # the run knows its source
     with pytest.raises(UserError, match="holds a run that differs: .*init_from"):
-        begin()
+        begin("--init_from", "other")
 
 
 def test_flags_that_contradict_the_weights_are_named(source, begin):

@@ -21,10 +21,12 @@ def test_a_missing_tracker_is_reported_before_anything_else(monkeypatch):
     [
         ("absent", "run", "--dataset .*absent: no such folder"),
         ("data", "data/run", "--output_dir .* lies in the folder"),
+        ("loop", "run", "--dataset .*loop: a link to loop, which does not exist"),
     ],
 )
 def test_folders_are_checked_before_tensorflow_starts(monkeypatch, tmp_path, dataset, output, text):
     (tmp_path / "data").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
     monkeypatch.setattr(train.terminal, "start", None)
     with pytest.raises(UserError, match=text):
         train.main(["--dataset", str(tmp_path / dataset), "--output_dir", str(tmp_path / output)])
@@ -37,24 +39,60 @@ def test_a_saved_configuration_does_not_choose_trackers(tmp_path):
     assert (config.run.wandb, config.run.mlflow, config.optimization.lr) == ("mine", None, 0.5)
 
 
-def test_a_finished_run_is_finished_until_epochs_are_given(tmp_path):
-    def epochs(*flags):
-        return train.configure(["--output_dir", str(tmp_path), *flags])[0].optimization.epochs
+@pytest.fixture
+def resume(tmp_path):
+    """Return a function that begins a run with flags, and returns its settings and those that resume it with others."""
+    folder = str(tmp_path / "run")
 
-    serialization.save(tmp_path / "config.json", Config.from_settings(epochs=7), {}, {})
-    assert epochs() == 200  # no checkpoint yet
-    (tmp_path / "checkpoints" / "epoch_0007-8").mkdir(parents=True)
-    assert (epochs(), epochs("--epochs", "9"), epochs("--clear_output_dir"), epochs("--preset", "fast")) == (
-        7,
-        9,
-        200,
-        100,
-    )
-    (tmp_path / "config.json").write_text("damaged")
-    assert epochs() == 200  # `RunDirectory` reports it
+    def resume(first, then):
+        config, _ = train.configure([*first.split(), "--output_dir", folder])
+        serialization.save(tmp_path / "run" / "config.json", config, {}, {})
+        return config.settings(), train.configure([*then.split(), "--output_dir", folder])[0].settings()
+
+    (tmp_path / "run" / "checkpoints" / "epoch_0007-8").mkdir(parents=True)
+    return resume
+
+
+@pytest.mark.parametrize(
+    "first, then, changed",
+    [
+        ("--preset fast --lr 0.001 --batch_size 2 --filters 4 --devices 2 --no_flip", "", {}),
+        ("--preset fast --filters 4 --objective cut --lambda_nce 3", "--preset fast", {}),
+        ("--init_from other --dataset photos --epochs 7", "", {}),
+        ("--epochs 8 --lr 0.5", "--epochs 10", {"epochs": 10, "decay_from": 5}),
+        ("--lr 0.5 --decay_from 3", "--lr_schedule constant", {"lr_schedule": "constant", "decay_from": None}),
+        ("--preset fast --lr 0.5", "--preset paper --filters 32", {"preset": "paper", "image_size": 256}),
+        ("--no_flip --devices 2 --lr 0.5", "--no-flip=false --devices auto", {"no_flip": False, "devices": None}),
+        ("--wandb mine --mlflow mine --profile 1:2", "", {"wandb": None, "mlflow": None, "profile": None}),
+        ("--lr 0.5", "--wandb other --residual_blocks 2", {"wandb": "other", "generator": "resnet_2blocks"}),
+    ],
+)
+def test_a_resumed_run_keeps_its_settings_except_for_the_flags(resume, monkeypatch, first, then, changed):
+    monkeypatch.setattr("cyclegan.interop.torch_networks.find_files", lambda path: {})  # of --init_from
+    before, after = resume(first, then)
+    assert {name: after.get(name) for name in changed} == changed
+    if not {"preset", "generator"} & set(changed):
+        assert {name for name in before if before[name] != after.get(name)} <= set(changed)
+
+
+def test_a_config_file_wins_over_the_run_that_resumes(resume, tmp_path):
+    serialization.save(tmp_path / "other.json", Config.from_settings(lr=0.25, filters=8), {}, {})
+    _, after = resume("--lr 0.5 --filters 4", f"--config {tmp_path}/other.json --filters 4")
+    assert (after["lr"], after["filters"]) == (0.25, 4)
+
+
+def test_a_run_that_starts_over_has_the_defaults(resume, tmp_path):
+    _, after = resume("--preset fast --lr 0.5", "--clear_output_dir")
+    assert (after["lr"], after["filters"], after["preset"]) == (2e-4, 64, None)
+    (tmp_path / "run" / "config.json").write_text("damaged")
+    config, _ = train.configure(["--output_dir", str(tmp_path / "run")])
+    assert config.optimization.lr == 2e-4  # `RunDirectory` reports it
+    (tmp_path / "run" / "checkpoints" / "epoch_0007-8").rmdir()
+    _, after = resume("--lr 0.5", "")
+    assert after["lr"] == 2e-4  # it has not begun to train
 
 
 def test_an_output_folder_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "run").touch()
-    with pytest.raises(UserError, match="--output_dir .*run: a file; expected a folder that can be written to"):
+    with pytest.raises(UserError, match="--output_dir .*run is a file; expected a folder that can be written to"):
         RunDirectory(Config.from_settings(output_dir=str(tmp_path / "run")), {})

@@ -115,7 +115,7 @@ def test_saved_networks_win_on_another_dataset(saved):
     [
         ("--epochs ten", "argument --epochs: invalid int value: 'ten'"),
         ("--cache tape", "argument --cache: invalid choice: 'tape'"),
-        ("--steps_per_call 1.5", "'1.5': expected auto, or a whole number"),
+        ("--steps_per_call 1.5", "argument --steps_per_call: invalid int value: '1.5'"),
         (
             "--dataroot photos --n-epochs=5 --bach-size 2 --lr 1 --xyzzy --gpu_ids 0,1 --num_threads 4",
             ": unknown arguments: --dataroot (here: --dataset), --n_epochs (here: --epochs, which includes the decay),"

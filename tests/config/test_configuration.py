@@ -1,5 +1,7 @@
 """Values of settings: which are refused, which defaults follow from others, and what a resumed run may change."""
 
+import os
+
 import pytest
 
 from cyclegan.config import Config
@@ -29,7 +31,7 @@ def values(flags, *names):
         ("--generator resnet_6blocks --residual_blocks 9", "--residual_blocks 9: expected 6, as --generator resnet_6"),
         ("--diffaugment color,zoom", "--diffaugment color,zoom: expected any of color,translation,cutout"),
         ("--batch_size 0", "--batch_size 0: expected at least 1 image pair per replica"),
-        ("--lr 1e400", "--lr inf: expected a finite number above 0"),
+        ("--lr 1e400", "--lr inf: expected a finite number, above 0"),
         ("--profile 5:3", "--profile 5:3: expected START:END, two numbers of steps with START < END"),
         (
             "--evaluate_features=",
@@ -73,8 +75,10 @@ def test_impossible_values_are_refused(flags, text):
 @pytest.mark.parametrize(
     "path, problem",
     [
-        ("gs://bucket/run", "a bucket; expected a path on this machine"),
-        ("hdfs:/run", "a bucket"),
+        ("gs://bucket/run", "a URL; expected a path on this machine"),
+        ("ram://run", "a URL"),
+        ("https:/example.org/run", "a URL"),  # as pathlib writes it
+        ("x" * 300, "no path; expected names of at most 255 bytes"),
         ("~nobody-of-this-name/run", "there is no such user"),
         ("x" * 5000, "x...: no path; expected at most 4000 bytes"),
         ("d/" * 1000, "no path; expected at most 4000 bytes, 400 nested folders"),
@@ -91,6 +95,13 @@ def test_impossible_folders_of_a_run_are_refused(path, problem):
             with pytest.raises(UserError) as error:
                 make()
             assert problem in str(error.value) and len(str(error.value)) < 300
+
+
+def test_the_folder_of_tensorflow_datasets_is_on_this_machine(monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", "gs://bucket/data")
+    with pytest.raises(UserError, match="TFDS_DATA_DIR gs://bucket/data: a URL"):
+        Config.from_settings().data.tfds_folder  # noqa: B018
+    assert str(Config.from_settings(data_dir="~/data").data.tfds_folder) == os.path.expanduser("~/data")
 
 
 @pytest.mark.parametrize("uri", ["http://me:word@host:5000", "http:me:word@host", "mysql://host/db?password=word"])

@@ -7,7 +7,7 @@ import zlib
 import imagecodecs
 import numpy as np
 import tifffile
-from PIL import Image
+from PIL import Image, ImageCms
 
 from cyclegan.images import reader
 
@@ -52,6 +52,12 @@ TIFFS = {
     "in strips": {"rowsperstrip": 5},
     "big-endian": {"byteorder": ">"},
 }
+
+
+def swapped_profile():
+    """Return a profile of RGB whose red is the green of sRGB, and the reverse."""
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    return profile.replace(b"rXYZ", b"?XYZ").replace(b"gXYZ", b"rXYZ").replace(b"?XYZ", b"gXYZ")
 
 
 def chunk(kind, data):

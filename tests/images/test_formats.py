@@ -14,7 +14,7 @@ from PIL import Image, ImageCms
 from cyclegan.data import folder_source
 from cyclegan.errors import MissingPackageError
 from cyclegan.images import codec_format, reader
-from tests.images.samples import VALID, chunk, deep_values, png, tiff_of
+from tests.images.samples import VALID, chunk, deep_values, png, swapped_profile, tiff_of
 
 COLORS = np.random.default_rng(0).integers(0, 256, (12, 10, 3)).astype(np.uint8)
 TWELVE = np.random.default_rng(1).integers(0, 4096, (12, 10, 3)).astype(np.uint16)
@@ -110,6 +110,7 @@ def test_a_jpeg_xl_file_has_the_size_of_its_header():
         (b"\x93NUMPY\1\0", "a damaged NPY file: truncated"),
         (b"PK\3\4", "a damaged NPZ file: its header cannot be decoded"),
         (b"\x1f\x8b\x08", "a gzip file, not an image"),
+        (b"RIFF\x10\0\0\0WAVEfmt ", "a RIFF file, such as a WAV file, not an image"),
         (b"GIF89a", "a damaged GIF file: its header cannot be decoded"),
         (VALID["jpeg"][: len(VALID["jpeg"]) // 2], "a damaged JPEG file: truncated"),
         (VALID["16 bit png"][:200], "a damaged PNG file: "),
@@ -135,12 +136,6 @@ def test_damaged_exif_does_not_matter(capfd):
     content = VALID["png"][:33] + text + VALID["png"][33:]
     np.testing.assert_array_equal(reader.decode(content), reader.decode(VALID["png"]))
     assert capfd.readouterr() == ("", "")
-
-
-def swapped_profile():
-    """Return a profile of RGB whose red is the green of sRGB, and the reverse."""
-    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    return profile.replace(b"rXYZ", b"?XYZ").replace(b"gXYZ", b"rXYZ").replace(b"?XYZ", b"gXYZ")
 
 
 @pytest.mark.parametrize("kind", ["png", "tiff", "webp"])
@@ -197,7 +192,8 @@ def test_other_colors_of_a_jpeg_xl_file(monkeypatch):
         assert codec_format.size_of(bytes.fromhex(header)) == (64, 64, 3, 8, 0, is_srgb)
     content = encoded("jpegxl", COLORS)
     assert codec_format.size_of(content).is_srgb and codec_format.size_of(encoded("jpegxl", COLORS[..., 0])).is_srgb
-    monkeypatch.setattr(codec_format.JpegXlHeader, "has_srgb", lambda self: False)
+    size = codec_format.size_of(content)._replace(is_srgb=False)
+    monkeypatch.setattr(codec_format, "size_of", lambda data: size)
     monkeypatch.setitem(sys.modules, "pillow_jxl.JpegXLImagePlugin", None)
     with pytest.raises(MissingPackageError, match="a JPEG XL file of other colors than sRGB.* pillow-jxl-plugin"):
         reader.check(content)
@@ -219,7 +215,7 @@ def test_a_jpeg_xl_file_of_several_boxes():
 ADAM7 = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
 
 
-@pytest.mark.parametrize("bands, color_type", [(1, 0), (3, 2), (4, 6)])
+@pytest.mark.parametrize("bands, color_type", [(1, 0), (2, 4), (3, 2), (4, 6)])
 def test_interlaced_16_bits_without_a_line_of_libpng(bands, color_type, capfd):
     values = deep_values(bands, 9, 11)
     parts = [values[top::down, left::right].astype(">u2") for top, left, down, right in ADAM7]

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from cyclegan.images import reader
-from cyclegan.images.image import check_size, convert_bands, row_blocks
-from tests.images.samples import deep_png, deep_values, tiff_of
+from cyclegan.images import image, reader
+from cyclegan.images.image import Bands, check_size, convert, row_blocks
+from tests.images.samples import deep_png, deep_values, swapped_profile, tiff_of
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,27 @@ def test_premultiplied_colors_blend_with_white(bands):
     assert image[1:].min() == image[1:].max() == 40 + 204 and image[0, 0, 0] == 255
 
 
-def test_convert_bands_by_hand():
-    faint_red = np.uint8([[[255, 0, 0, 51]]])  # a fifth of red on white
-    pixels, opacity = convert_bands(faint_red, 3, has_opacity=True)
-    assert pixels.tolist() == [[[255, 204, 204]]] and opacity.tolist() == [[[51]]]
-    gray, _ = convert_bands(faint_red, 1, has_opacity=True)
-    assert gray.tolist() == [[[219]]]  # 0.299 * 255 + 0.701 * 204
-    assert convert_bands(faint_red, 4, has_opacity=True)[0] is faint_red
+def test_conversion_by_hand():
+    faint_red = Bands(np.uint8([[[255, 0, 0, 51]]]), has_opacity=True)  # a fifth of red on white
+    image = convert(faint_red, 3)
+    assert image.pixels.tolist() == [[[255, 204, 204]]] and image.opacity.tolist() == [[[51]]]
+    assert convert(faint_red, 1).pixels.tolist() == [[[219]]]  # 0.299 * 255 + 0.701 * 204
+    assert convert(faint_red, 4).pixels.tolist() == faint_red.values.tolist()
+
+
+def test_premultiplied_colors_are_divided_before_their_profile_is_applied():
+    """The profile exchanges red and green."""
+    stored = np.full((4, 4, 4), [102, 51, 0, 102], np.uint8)  # full red, half green, with the opacity 0.4
+    content = tiff_of(stored, extrasamples=["assocalpha"], iccprofile=swapped_profile())
+    expected = 0.4 * np.array([128, 255, 0]) + 0.6 * 255
+    assert np.abs(reader.decode(content).astype(int) - expected).max() <= 3
+
+
+def test_16_bits_with_another_profile_are_reported_once(caplog):
+    content = tiff_of(deep_values(3), iccprofile=swapped_profile())
+    image._report_kept.cache_clear()
+    with caplog.at_level("INFO"):
+        for _ in range(2):
+            assert (reader.decode(content, 3, np.uint16) == deep_values(3)).all()
+    assert len(caplog.records) == 1
+    assert caplog.messages[0].startswith("Images of 16 bits keep the colors of their profile (sRGB")

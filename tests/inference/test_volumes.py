@@ -1,5 +1,7 @@
 """Translation of volumes and stacks into files of the same kind."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -70,7 +72,7 @@ def test_a_resized_volume_fills_the_same_space(tmp_path):
 MICRONS = {"PhysicalSizeX": 0.25, "PhysicalSizeY": 0.25, "PhysicalSizeZ": 1.5}
 TIFFS = {
     "a.ome.tif": ("TZYX", {"ome": True, "metadata": {**MICRONS, "PhysicalSizeZUnit": "µm"}}),
-    "channels.ome.tif": ("CZYX", {"ome": True, "metadata": MICRONS}),
+    "channels.ome.tif": ("CZYX", {"ome": True, "metadata": {**MICRONS, "Channel": {"Name": ["DAPI", "a < b"]}}}),
     "b.tif": ("TZYX", {"imagej": True, "resolution": (4, 4), "metadata": {"unit": "um", "spacing": 1.5}}),
     "channels.tif": ("ZCYX", {"imagej": True, "metadata": {}}),
     "c.tif": ("ZYX", {"metadata": {}}),
@@ -96,6 +98,8 @@ def test_a_tiff_stack_keeps_axes_and_sizes(tmp_path, name):
         np.testing.assert_array_equal(after.series[0].asarray(), values)
         for size in ("PhysicalSizeX", "PhysicalSizeZ"):
             assert (after.ome_metadata or "").count(f'{size}="') == (before.ome_metadata or "").count(f'{size}="')
+        names = [re.findall('<Channel[^>]* Name="([^"]*)"', each.ome_metadata or "") for each in (before, after)]
+        assert names[0] == names[1] and len(names[0]) == 2 * (name == "channels.ome.tif")
         if before.is_imagej:
             shown = {"unit", "spacing", "channels", "slices", "frames"}
             found = [{key: meta.get(key) for key in shown} for meta in (before.imagej_metadata, after.imagej_metadata)]

@@ -88,7 +88,7 @@ def test_validation_by_hand(make_images):
     assert set(metrics) == {*gan.metric_names["test"], SAMPLES}
     for name, value in expected.items():
         assert metrics[name] == pytest.approx(value, rel=1e-3), name
-    (x_there, there), nothing = translate_samples(gan, real_x, real_y)
+    (x_there, there), nothing = translate_samples(gan, [real_x, real_y])
     np.testing.assert_array_equal(x_there, real_x)
     np.testing.assert_array_equal(there, fake_y)
     assert not nothing

@@ -112,5 +112,5 @@ def test_different_channels_have_no_identity_loss():
         "error/MAE(X, F(G(X)))",
         *LOSSES,
     } <= set(tested)
-    forward, backward = translate_samples(gan, to_float(x), to_float(y))
+    forward, backward = translate_samples(gan, [to_float(x), to_float(y)])
     assert [part.shape[3] for part in (*forward, *backward)] == [1, 4, 1, 4, 1, 4]

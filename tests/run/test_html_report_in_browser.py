@@ -130,6 +130,18 @@ def test_fits_the_window(browser, tmp_path, width):
     assert browser.problems() == []  # without an image
 
 
+def test_peaks_above_the_axis_are_marked(browser, tmp_path):
+    values = [[epoch, 1.0 + (epoch == 30) * 99] for epoch in range(1, 101)]
+    lines = {"train": values, "test": [[1, 2.0]], "steps": []}
+    progress = {"state": "finished", "epoch": 100, "epochs": 100, "step": "100", "left": "", "speed": "", "time": 0}
+    curves = [{"group": "losses", "title": "G loss", "lines": lines}]
+    run = {"progress": progress, "curves": curves, "settings": {}, "log": []}
+    browser.open(html_report.write(tmp_path, "t", [], run=run))
+    peaks = browser.js("['train', 'test'].map(e => find(`path.peak.${e}`).getAttribute('d').split('M').length - 1)")
+    assert peaks == [1, 1]  # the axis ends at the lowest value
+    assert browser.js("find('#curves figcaption').textContent").endswith("▲ above the axis, up to 100")
+
+
 @pytest.mark.parametrize("width", [390, 1400])
 def test_the_page_of_a_run_shows_curves_as_text_and_keeps_choices_over_a_reload(browser, tmp_path, width):
     lines = {"train": [[1, 2.0], [2, 1.0]], "test": [[2, 1.5]], "steps": []}
@@ -153,6 +165,8 @@ def test_the_page_of_a_run_shows_curves_as_text_and_keeps_choices_over_a_reload(
         browser.js("find('#log').textContent") == f"{MARKUP}\nsecond" and browser.js("find('dd').textContent") == MARKUP
     )
     assert browser.js("find('#curves figcaption').textContent") == f"{MARKUP} training 1 held-out 1.5 "
+    summaries = browser.js("[...document.querySelectorAll('#curves summary')].map(e => e.textContent)")
+    assert summaries == ["errors: mean absolute difference of images in [-1, 1]", "losses (no unit)"]
     assert browser.js("[...document.querySelectorAll('details')].map(e => e.open)") == [True, False, False, False]
     assert browser.js("[...document.querySelectorAll('#curves path.train')].map(e => e.getAttribute('d').length > 9)")
     assert browser.js("document.documentElement.scrollWidth") <= width and browser.problems() == []

@@ -66,6 +66,17 @@ def test_image_files(tmp_path):
     }  # fmt: skip
 
 
+def test_four_channels_are_rgba(tmp_path):
+    """Translate transparent images to half-transparent ones; the grid shows them over white."""
+    write(tmp_path, 1, (flat(1, -1, -1, -1), flat(-1, -1, -1, 0)), ())
+    with Image.open(tmp_path / "samples/inputs/x_1.png") as source:
+        assert source.getpixel((0, 0)) == (255, 0, 0, 0)
+    with Image.open(tmp_path / "samples/epoch_001/fake_y_1.png") as output:
+        assert output.getpixel((0, 0)) == (0, 0, 0, 128)
+    with Image.open(tmp_path / "samples/epoch_001.png") as grid:
+        assert [grid.getpixel((int(grid.width * x), 100)) for x in (0.25, 0.75)] == [(255,) * 3, (127,) * 3]
+
+
 def test_one_direction_without_a_way_back(tmp_path):
     write(tmp_path, 1, FORWARD[:2], ())
     (item,) = items(tmp_path)

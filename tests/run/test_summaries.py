@@ -4,24 +4,31 @@ import io
 import json
 import logging
 import shutil
+import time
 from unittest import mock
 
 import numpy as np
 import pytest
 from PIL import Image
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import plugin_data_pb2
 
+from cyclegan.config import Config
+from cyclegan.run import summaries
 from cyclegan.run.summaries import SummaryWriter
 from tests.full_disk import no_file_beyond
 from tests.run.reports import report_data, shown_epochs
 
+SAMPLE = "samples/X 1: x"
 FLAT = (np.zeros((1, 16, 16, 3), np.float32),) * 3
 NAMES = (["x"], ["y"])
-PROGRESS = {"state": "training", "epoch": 1.5, "epochs": 3, "steps_per_epoch": 1, "step": "4", "left": "", "speed": ""}
+PROGRESS = {"state": "training", "epoch": 1.5, "epochs": 3, "step": "4", "left": "", "speed": ""}
 
 
 def lines(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    """Return the lines of metrics.jsonl without their times."""
+    found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "time"} for line in found]
 
 
 def events(folder):
@@ -50,15 +57,33 @@ def test_scalars_go_to_json_and_events(tmp_path):
 
 
 def test_tensorboard_shows_the_settings(tmp_path):
-    summary = SummaryWriter(tmp_path, settings={"lr": 0.5, "stacks": None, "dataset": "a\nb"})
-    summary.rewind(0, 0)
+    config = Config.from_settings(dataset="a\nb", seed=5, dropout=0.5, load_size=300, keep=9)
+    SummaryWriter(tmp_path, config=config).rewind(0, 0)
     board = EventAccumulator(str(tmp_path / "test")).Reload()
     (text,) = board.Tensors("settings")
     table = text.tensor_proto.string_val[0].decode()
-    assert (
-        text.step == 0 and table == "| setting | value |\n|---|---|\n| lr | 0.5 |\n| stacks |  |\n| dataset | a\\nb |\n"
-    )
-    assert "_hparams_/session_start_info" in board.PluginTagToContent("hparams")
+    assert text.step == 0 and table.startswith("| setting | value |\n|---|---|\n")
+    assert {"| dataset | a\\nb |", "| lr | 0.0002 |", "| init_from |  |", "| keep | 9 |"} <= set(table.splitlines())
+    hparams = plugin_data_pb2.HParamsPluginData.FromString(
+        board.PluginTagToContent("hparams")["_hparams_/session_start_info"]
+    ).session_start_info.hparams
+    assert set(hparams) == {*summaries.TUNED, "dropout", "load_size"} - {"lambda_nce"}
+    assert hparams["seed"].number_value == 5 and hparams["dropout"].number_value == 0.5
+
+
+def test_events_that_are_written_anew_keep_their_times(tmp_path):
+    summary = SummaryWriter(tmp_path)
+    summary.write_scalars("train", 1, 10, {"a": 0.5})
+    summary.write_cycles(1, FLAT, FLAT, NAMES)
+
+    def times():
+        found = [EventAccumulator(str(tmp_path / split)).Reload() for split in ("train", "test")]
+        return [[each.wall_time for each in board.Tensors(tag)] for board, tag in zip(found, ("training/a", SAMPLE))]
+
+    first = times()
+    time.sleep(0.1)
+    SummaryWriter(tmp_path).rewind(summary.log_bytes, 1)
+    assert times() == first and [len(each) for each in first] == [1, 1]
 
 
 def test_tensorboard_describes_losses(tmp_path):
@@ -72,7 +97,7 @@ def test_tensorboard_describes_losses(tmp_path):
 def test_events_of_training_go_to_json_and_warnings_to_tensorboard_too(tmp_path):
     summary = SummaryWriter(tmp_path)
     summary.write_event("train", 2, 9, "not finite", images=["a\nb"], losses=["loss_G/loss"])
-    summary.write_warning(3, 9, "G inverts", "G(x) is the negative of x")
+    summary.write_event("test", 3, 9, "G inverts", text="G(x) is the negative of x")
     bad = {"event": "not finite", "images": ["a\nb"], "losses": ["loss_G/loss"]}
     warning = {"event": "G inverts", "text": "G(x) is the negative of x"}
     assert lines(tmp_path) == [
@@ -90,7 +115,7 @@ def test_a_resumed_run_shows_each_step_once(tmp_path):
     for epoch in (1, 2, 3):
         for split in ("train", "steps"):
             summary.write_scalars(split, epoch, 5 * epoch, {"a": float(epoch)})
-        summary.write_warning(epoch, 5 * epoch, "w", f"epoch {epoch}")
+        summary.write_event("test", epoch, 5 * epoch, "w", text=f"epoch {epoch}")
         summary.write_cycles(epoch, FLAT, FLAT, NAMES)
         if epoch == 2:
             log_bytes = summary.log_bytes
@@ -109,7 +134,7 @@ def test_a_resumed_run_shows_each_step_once(tmp_path):
     test = events(tmp_path / "test")
     assert test["warnings/w"] == [(1, b"epoch 1"), (2, b"epoch 2")]
     summary.write_page(PROGRESS)
-    assert [step for step, *_ in test["samples/X 1: x"]] == [1, 2] == shown_epochs(tmp_path)
+    assert [step for step, *_ in test[SAMPLE]] == [1, 2] == shown_epochs(tmp_path)
     summary.rewind(0, 0)
     summary.write_page(PROGRESS)
     assert events(tmp_path / "train") == events(tmp_path / "test") == {} and shown_epochs(tmp_path) == []
@@ -121,13 +146,13 @@ def test_a_scalar_that_is_not_finite_is_refused(tmp_path):
         SummaryWriter(tmp_path).write_scalars("train", 1, 1, {"a": float("nan")})
 
 
-@pytest.mark.parametrize("room, what", [(5, "metrics.jsonl"), (180, "TensorBoard's events")])  # bytes
+@pytest.mark.parametrize("room, what", [(5, "metrics.jsonl"), (999, "TensorBoard's events")])  # bytes
 def test_a_full_disk_does_not_stop_training(tmp_path, caplog, room, what):
-    summary = SummaryWriter(tmp_path)
+    summary = SummaryWriter(tmp_path, config=Config.from_settings())
     with no_file_beyond(room):
         for step in (1, 2, 3):
             summary.write_scalars("steps", 1, step, {"a": float(step)})
-        assert not summary.flush()
+        assert summary.flush() == (what != "metrics.jsonl")  # events follow from the log
         (text,) = caplog.messages
         assert f"{what} could not be written (" in text and "stays in memory until it can be written" in text
         summary.write_cycles(1, FLAT, FLAT, NAMES)
@@ -155,21 +180,21 @@ def test_tensorboard_shows_each_sample_under_the_name_of_its_file(tmp_path):
     assert found.keys() == {"samples/X 1: a/horse.jpg", "samples/Y 1: two\\nlines"}
     ((step, width, height, content),) = found["samples/X 1: a/horse.jpg"]
     with Image.open(io.BytesIO(content)) as image:
-        assert step == 7 and image.size == (int(width), int(height)) == (588, 220)
+        assert step == 7 and image.size == (int(width), int(height)) == (588, 240)
         assert image.getpixel((80, 100)) == (128, 128, 128)
     assert EventAccumulator(str(tmp_path / "test")).Reload().PluginTagToContent("images").keys() == found.keys()
 
 
 def test_the_page_has_curves_settings_progress_and_log(tmp_path):
-    summary = SummaryWriter(tmp_path, settings={"lr": 0.5})
+    summary = SummaryWriter(tmp_path, config=Config.from_settings(lr=0.5))
     for step in range(1, 1201):
-        summary.write_scalars("steps", 1 + (step - 1) // 400, step, {"loss_X/loss": float(step), "other": 1.0})
+        summary.write_scalars("steps", step / 400, step, {"loss_X/loss": float(step), "other": 1.0})
         if step % 400 == 0:
             summary.write_scalars("train", step // 400, step, {"loss_X/loss": 0.25})
     logging.getLogger("cyclegan.run").warning("a <b> line")
-    summary.write_page({**PROGRESS, "steps_per_epoch": 400})
+    summary.write_page(PROGRESS)
     run = report_data(tmp_path / "index.html")["run"]
-    assert run["settings"] == {"lr": "0.5"} and run["progress"]["state"] == "training"
+    assert run["settings"]["lr"] == "0.5" and run["progress"]["state"] == "training"
     assert run["log"][-1].endswith(" Warning: a <b> line")
     (curve,) = run["curves"]
     assert (curve["group"], curve["title"]) == ("losses", "D_X loss")

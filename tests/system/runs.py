@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from cyclegan.run.run_directory import find_checkpoints
+from cyclegan.run.run_directory import saved_checkpoints
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALLEST = ["--filters", "1", "--residual_blocks", "0", "--discriminator_layers", "1"]
@@ -52,7 +52,7 @@ def lines(folder):
 
 def variables(checkpoint):
     """Return the arrays of a checkpoint, given without its number, by name."""
-    (path,) = find_checkpoints(checkpoint.parent, checkpoint.name)
+    (path,) = saved_checkpoints(checkpoint.parent, checkpoint.name)
     reader = tf.train.load_checkpoint(str(path / "state"))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map() if name[:11] != "train_state"}
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from cyclegan.cli import train
 from cyclegan.errors import UserError
-from cyclegan.run.run_directory import find_checkpoints
+from cyclegan.run.run_directory import saved_checkpoints
 from scripts.soak.comparison import log_lines
 from tests.system.runs import SMALLEST, TINY, assert_same, start, variables, wait_for_line
 
@@ -40,7 +40,7 @@ def test_deep_gray_and_five_bands_resume_bit_exact(tmp_path, capsys):
     assert "No identity losses: X and Y have different numbers of channels" in output.out
     assert "Warning" not in output.err
     shutil.copytree(tmp_path / "whole", tmp_path / "parts")
-    shutil.rmtree(*find_checkpoints(tmp_path / "parts" / "checkpoints", "epoch_0002"))
+    shutil.rmtree(*saved_checkpoints(tmp_path / "parts" / "checkpoints", "epoch_0002"))
     train.main([*flags, "--output_dir", str(tmp_path / "parts"), "--epochs", "2", "--cache", "none"])
     assert "1 of 2 epochs are done" in capsys.readouterr().out
     assert_same_runs(tmp_path, "epoch_0002")

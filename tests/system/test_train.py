@@ -20,8 +20,9 @@ from cyclegan.config import serialization
 from cyclegan.data import tfds_source
 from cyclegan.data.sources import comparison_images
 from cyclegan.errors import UserError
+from cyclegan.run.run_directory import saved_checkpoints
 from cyclegan.training import step as step_module
-from tests.system.runs import ROOT, SMALLEST, TINY, all_finite, assert_same, lines, photograph, run, start, variables
+from tests.system.runs import ROOT, TINY, all_finite, assert_same, lines, photograph, run, start, variables
 
 
 @pytest.mark.slow
@@ -91,28 +92,29 @@ def test_deterministic_operations_train_the_same_weights_on_a_cpu(photos, tmp_pa
 @pytest.mark.slow
 def test_resume_refuses_and_warns(finished, photos, capsys):
     folder = pathlib.Path(finished[3])
+    again = ["--output_dir", str(folder)]  # the run has its own settings
 
     def files():
         return {path: path.stat().st_mtime_ns for path in folder.rglob("[!.]*")}  # not the lock
 
     before = files()
     with pytest.raises(UserError, match="filters 1 -> 2"):
-        train.main([*finished, "--filters", "2"])
+        train.main([*again, "--filters", "2"])
     photograph(photos / "trainA" / "new.jpg", 99)
     with pytest.raises(UserError, match="differs: trainA 5 images .* -> 6 images"):
-        train.main([*finished, *SMALLEST])
+        train.main(again)
     (photos / "trainA" / "new.jpg").unlink()
-    train.main(
-        [*finished, *SMALLEST, "--epochs", "1", "--lr", "0.5"]
-    )  # one epoch is done already: nothing is left to change
+    train.main([*again, "--lr", "0.5"])  # its only epoch is done: nothing is left to change
     assert files() == before
     capsys.readouterr()
-    train.main([*finished, *SMALLEST, "--epochs", "2", "--lr", "0.5", "--batch_size", "9"])
+    train.main([*again, *["--epochs", "3", "--lr", "0.5", "--batch_size", "9", "--keep", "1", "--keep_every", "2"]])
     errors = capsys.readouterr().err
     assert "lr 0.0002 -> 0.5 from here on" in errors
     assert "the global batch is 9 pairs instead of 1 from here on: an epoch has fewer steps" in errors
     assert "the global batch of 9 is larger than an epoch of 5 pairs" in errors
-    assert lines(folder)[-2]["learning_rate"] == 0.5
+    rates = [line["learning_rate"] for line in lines(folder) if line["split"] == "train" and "event" not in line]
+    assert rates[-2] == 0.5
+    assert [path.name[:10] for path in saved_checkpoints(folder / "checkpoints")] == ["epoch_0002", "epoch_0003"]
 
 
 @pytest.mark.slow

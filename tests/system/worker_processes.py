@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from cyclegan.run.run_directory import find_checkpoints
+from cyclegan.run.run_directory import saved_checkpoints
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WORKER = ROOT / "tests" / "distribution" / "worker.py"
@@ -63,7 +63,7 @@ def ended(*processes):
 def wait_for(path, *processes):
     """Wait until a run writes a file, or a checkpoint given without its number."""
     deadline = time.monotonic() + SECONDS
-    while not path.exists() and not find_checkpoints(path.parent, path.name):
+    while not path.exists() and not saved_checkpoints(path.parent, path.name):
         dead = [each.communicate()[0] for each in processes if each.poll() is not None]
         if dead or time.monotonic() > deadline:
             for each in processes:

@@ -35,9 +35,6 @@ class Recorder:
     def write_event(self, split, epoch, step, event, **details):
         self.calls.append((event, epoch, step, details))
 
-    def write_warning(self, epoch, step, name, text):
-        self.calls.append((name, epoch, step, text))
-
     def rewind(self, log_bytes, epoch):
         self.calls.append(("rewind", epoch))
 
@@ -53,7 +50,7 @@ class Recorder:
     def flush(self):
         return True
 
-    def save(self, state, is_sound=True, best=()):
+    def save(self, state, best=()):
         self.saved = copy.deepcopy(state)
         self.calls.append(("save", state.epoch, state.step))
         self.calls += [(name, state.epoch, dict(state.best_kid)) for name in best]

@@ -78,10 +78,10 @@ def test_broken_weights_are_not_scored(fit):
 
 
 def test_an_epoch_that_could_not_be_saved_is_not_the_best(fit, monkeypatch):
-    def save(self, state, is_sound=True, names=()):
+    def save(self, state, names=()):
         if names and state.epoch == 1:
             raise UserError("the disk is full")
-        return original(self, state, is_sound, names)
+        return original(self, state, names)
 
     original = Recorder.save
     monkeypatch.setattr(Recorder, "save", save)
@@ -157,7 +157,7 @@ def test_samples_of_a_run_with_a_range_show_the_range(tmp_path):
     config = Config.from_settings(value_range_x="0:4095", value_range_y="0:8190", **settings)
     domains = sources.load_domains(config.data, config.networks.multiple, splits=sources.TEST_SPLITS)
     dataset = UnpairedDataset(domains.test_x, domains.test_y, 1, domains.size)
-    x, y = load_samples(dataset)
+    (x, y), _ = load_samples(dataset)
     np.testing.assert_allclose(x[0, ..., 0], twelve_bits(16, 16) / 2047.5 - 1, atol=1e-4)
     np.testing.assert_allclose(y[0, ..., 0], twelve_bits(16, 16) / 4095 - 1, atol=1e-4)
     SummaryWriter(tmp_path / "run").write_cycles(1, (x, y), (y, x), dataset.names)
@@ -170,12 +170,12 @@ def test_a_collapsed_generator_is_reported_once(make_images, caplog):
     x, y = make_images(5, 16, seed=1), make_images(5, 16, seed=2)
     model = fake_model(G=lambda x: 0.01 * x, F=lambda y: y)
     events = []
-    summary = types.SimpleNamespace(write_cycles=lambda *_: None, write_warning=lambda *event: events.append(event[:3]))
+    summary = types.SimpleNamespace(write_cycles=lambda *_: None, write_event=lambda *event, text: events.append(event))
     callback, state = PlotCallback(model, UnpairedDataset(x, y, 5, (16, 16)), summary, 99), TrainState(epoch=3)
     for step in (499, 500, 501):  # networks do so before they have learned anything
         state.step = step
         callback.on_epoch_end(types.SimpleNamespace(state=state, is_last=step == 499))
-    assert events == [(3, 500, "G has collapsed")] and len(caplog.records) == 1
+    assert events == [("test", 3, 500, "G has collapsed")] and len(caplog.records) == 1
     assert "epoch 3: G(x) is nearly the same for all 5 sample images" in caplog.text
 
 

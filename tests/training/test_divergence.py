@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from cyclegan.errors import TrainingError
 from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE, SAMPLES
-from cyclegan.run.train_state import TrainState
+from cyclegan.run.train_state import PassState, TrainState
 from cyclegan.training.divergence import DivergenceError, DivergencePolicy, PendingCall
 from tests.training.fakes import RATES, without_times
 from tests.training.helpers import LOSSES
@@ -87,12 +87,20 @@ def test_the_second_time_training_stops(fit):
     assert TrainingError.exit_code == 1
 
 
-@pytest.mark.parametrize("validated", [True, False])
-def test_training_goes_back_behind_a_checkpoint_whose_weights_may_be_broken(validated):
-    calls = []
-    checkpoints = types.SimpleNamespace(restore=lambda newest_last: calls.append(newest_last))
+@pytest.mark.parametrize("is_good", [True, False])
+def test_training_goes_back_behind_a_checkpoint_whose_weights_may_be_broken(is_good):
+    """Save after step 9, within an epoch; the step after it is finite or not."""
+    calls, saved = [], TrainState(epoch=2, step=9, train=PassState(pairs_done=3))
+    checkpoints = types.SimpleNamespace(restore=lambda **options: calls.append(options) or (saved, "epoch_0002"))
+    summary = types.SimpleNamespace(rewind=lambda *_: None, write_event=lambda *_, **__: None)
+    policy = DivergencePolicy(3, {}, checkpoints, summary, tf.distribute.get_strategy())
+    policy.inspect(PendingCall("train", 0, 8 + is_good, None, {}), [True], saved)
+    policy.go_back(TrainState(nonfinite_train=["epoch 3, step 11"]))
+    assert calls == ([{}] if is_good else [{}, {"newest_last": True}])
+
+
+def test_there_may_be_no_checkpoint_to_go_back_to():
+    checkpoints = types.SimpleNamespace(restore=lambda: None)
     policy = DivergencePolicy(3, {}, checkpoints, None, tf.distribute.get_strategy())
-    policy.note_checkpoint(TrainState(validated=validated))
     with pytest.raises(TrainingError, match="there is no checkpoint to go back to"):
         policy.go_back(TrainState(nonfinite_train=["epoch 3, step 9"]))
-    assert calls == [not validated]

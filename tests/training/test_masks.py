@@ -149,8 +149,8 @@ def test_compiled_steps_with_masks_are_equal_on_several_replicas(strategies):
 
 def test_samples_are_composed():
     data, gan = masked_dataset(3, 1, seed=None), make({"image_size": 16, "residual_blocks": 0})
-    masks = callbacks.load_masks(data)
-    samples = callbacks.translate_samples(gan, *callbacks.load_samples(data), masks=masks)
+    images, masks = callbacks.load_samples(data)
+    samples = callbacks.translate_samples(gan, images, masks)
     for (images, *outputs), mask in zip(samples, masks):
         for output in outputs:
             outside = ~mask[..., 0]

@@ -1,7 +1,9 @@
 """Parts of the set-up; `test_trainer` tests the trainer with fakes, and `tests/system` with real runs."""
 
 import dataclasses
+import errno
 import logging
+import os
 import types
 
 import numpy as np
@@ -18,7 +20,9 @@ from cyclegan.errors import UserError
 from cyclegan.images import geometry
 from cyclegan.networks import compat
 from cyclegan.run.run_directory import RunDirectory
+from cyclegan.run.train_state import TrainState
 from cyclegan.training import setup
+from cyclegan.training.callbacks import Epoch
 from cyclegan.training.setup import (
     batch_size_warnings,
     choose_xla,
@@ -101,12 +105,38 @@ def test_a_finished_run_loads_no_network_for_scores(make, monkeypatch):
     assert loaded == ["inception"] * 2
 
 
-def test_a_resumed_run_that_could_not_save_stops_before_its_first_step(make, tmp_path):
+def test_a_resumed_run_that_could_not_save_stops_before_its_first_step(make, tmp_path, monkeypatch):
     trainer, _ = make()
     trainer.policy.checkpoints.save(trainer.state)
-    (tmp_path / "run" / "checkpoints" / "partial").write_text("a file instead of the folder of the next save")
-    with pytest.raises(UserError, match="--output_dir .*expected a folder that can be written to"):
+    partial, make_folder = tmp_path / "run" / "checkpoints" / "partial", os.mkdir
+
+    def is_read_only(path, *arguments):
+        if os.fspath(path) == os.fspath(partial):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), os.fspath(path))
+        make_folder(path, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "mkdir", is_read_only)
+        with pytest.raises(UserError, match="^--output_dir .*Read-only file system: '.*checkpoints/partial'; expected"):
+            make()
+    partial.write_text("a file instead of the folder of the next save")
+    with pytest.raises(UserError, match="^--output_dir .*partial is a file; expected a folder that can be written to"):
         make()
+
+
+def test_images_with_transparency_have_samples_and_a_page(make, tmp_path):
+    for name in ("trainA", "trainB", "testA", "testB"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        Image.new("RGBA", (32, 32), (9, 90, 200, 128)).save(tmp_path / "data" / name / "1.png")
+    trainer, _ = make(dataset=str(tmp_path / "data"), channels_x=4, channels_y=4, image_size=32)
+    for callback in trainer.callbacks:
+        callback.on_epoch_end(Epoch(TrainState(epoch=1), False, {}))
+    with Image.open(tmp_path / "run/samples/inputs/x_1.png") as source:
+        assert np.abs(np.subtract(source.getpixel((9, 9)), (9, 90, 200, 128))).max() <= 1
+    with Image.open(tmp_path / "run/samples/epoch_001/fake_y_1.png") as output:
+        assert output.mode == "RGBA"
+    trainer._write_page("training")
+    assert "samples/epoch_001/cycle_y_1.png" in (tmp_path / "run" / "index.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_ema_weights_follow_and_are_in_use(make_images):
         expected = 0.75 * expected + 0.25 * flat(gan.networks["G"].trainable_variables)
     assert np.abs(expected - flat(gan.networks["G"].trainable_variables)).max() > 1e-3
     np.testing.assert_allclose(flat(gan.networks.ema_generators["G"].trainable_variables), expected, atol=1e-6)
-    (_, fake_y, _), (_, _, cycle_y) = translate_samples(gan, to_float(x), to_float(y))
+    (_, fake_y, _), (_, _, cycle_y) = translate_samples(gan, [to_float(x), to_float(y)])
     np.testing.assert_array_equal(fake_y, gan.networks.ema_generators["G"](to_float(x)))
     np.testing.assert_array_equal(
         cycle_y, gan.networks.ema_generators["G"](gan.networks.ema_generators["F"](to_float(y)))

@@ -14,8 +14,8 @@ from tests.training.helpers import SETS
 def test_undisturbed_run_logs_each_step_once(undisturbed):
     _, where, lines = undisturbed
     assert [(line["split"], line["epoch"], line["step"]) for line in lines if "event" not in line] == [
-        ("steps", 1, 1), ("steps", 1, 2), ("steps", 1, 3), ("train", 1, 3), ("test", 1, 3),
-        ("steps", 2, 4), ("steps", 2, 5), ("steps", 2, 6), ("train", 2, 6), ("test", 2, 6),
+        ("steps", 0.46154, 1), ("steps", 0.92308, 2), ("steps", 1, 3), ("train", 1, 3), ("test", 1, 3),
+        ("steps", 1.46154, 4), ("steps", 1.92308, 5), ("steps", 2, 6), ("train", 2, 6), ("test", 2, 6),
     ]  # fmt: skip
     assert where["epoch"] == EPOCHS and where["step"] == 6
 
