@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import faulthandler
-import functools
-import itertools
 import json
 import logging
 import os
@@ -17,7 +14,7 @@ import subprocess
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
@@ -32,10 +29,10 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 1024  # connections that wait to be accepted
 CONNECT_SECONDS = 2.0  # for one attempt to reach one worker
-HEAR_SECONDS = 60.0  # for a worker to send its line after it has connected, on a machine that is busy
 # Variables with the hosts that gRPC reaches without a proxy; the second holds if there is no first.
 NO_PROXY = ("no_grpc_proxy", "no_proxy")
 INTERVAL = 0.2  # seconds between two attempts
+UNEXPECTED = (OSError, ValueError, TypeError)  # of connections that are lost, or that come from other programs
 PATIENCE = 10.0  # seconds until a warning names the missing workers
 
 
@@ -95,68 +92,114 @@ def _program() -> str:
 
 
 def meet(cluster: Cluster, timeout: float, stack: str) -> None:
-    """Wait until all workers listen, because TensorFlow waits silently and without end; compare their stacks.
+    """Wait until the chief has met all workers, because TensorFlow waits silently and without end; compare the stacks.
 
-    Each worker listens at its own address, and sends its stack, a text that has to be the same on all workers, to the
-    others. When it has heard from all and has reached all, it leaves the port to TensorFlow's server.
+    Each worker listens at its own address, connects to the chief and sends its stack, a text that has to be the same on
+    all workers. When the chief has heard from each worker and has reached the address of each, it sends the same answer
+    to all. No worker starts TensorFlow without this answer, which leaves the ports to TensorFlow's servers.
 
     Raises:
         UserError: The port of this worker is taken, or a worker did not come in time or has another stack.
     """
     own, both = cluster.describe(cluster.index), socket.has_dualstack_ipv6()
     family, port = socket.AF_INET6 if both else socket.AF_INET, int(cluster.addresses[cluster.index].rpartition(":")[2])
-    stack = f"{stack}, addresses {' '.join(cluster.addresses)}"
-    send = functools.partial(_send, json.dumps([cluster.index, stack]).encode() + b"\n")
-    others = {worker: address for worker, address in enumerate(cluster.addresses) if worker != cluster.index}
-    began, warned, reached, stacks = time.monotonic(), False, set[int](), dict[int, str]()
     try:  # on all interfaces, as TensorFlow's server does
         server = socket.create_server(("", port), family=family, dualstack_ipv6=both, backlog=BACKLOG)
     except OSError as error:
         raise UserError(f"{own} can't listen there ({error.strerror}): expected a free port of this machine") from error
-    with server, concurrent.futures.ThreadPoolExecutor(len(others)) as pool:
-        server.setblocking(False)
-        while True:
-            with contextlib.suppress(OSError):  # no other connection waits
-                for _ in range(BACKLOG):
-                    threading.Thread(target=_hear, args=(server.accept()[0], stacks), daemon=True).start()
-            reached.update(itertools.compress(others, pool.map(send, others.values())))
-            missing = ", ".join(others[worker] for worker in others if worker not in reached or worker not in stacks)
-            waited = time.monotonic() - began
-            if not missing:
-                break
-            if waited > timeout:
-                raise UserError(
-                    f"{own} waited for {timeout} s (--start_timeout) and could not reach {missing}: expected a worker"
-                    " at each; are they started, do firewalls let them through?"
-                )
-            if waited > PATIENCE and not warned:
-                logger.warning("%s is waiting for %s", own, missing)
-                warned = True
-            time.sleep(INTERVAL)
-    for worker in others:
-        if stacks[worker] != stack:
-            raise UserError(
-                f"{own} has {stack}, but {cluster.describe(worker)} has {stacks[worker]}: expected the same for all"
+    start, warned = time.monotonic(), False
+
+    def check_time(missing: str) -> str:
+        """Return the problem when the time is over, else ""; warn once of the missing addresses after a while."""
+        nonlocal warned
+        waited = time.monotonic() - start
+        if waited > PATIENCE and not warned:
+            logger.warning("%s is waiting for %s", own, missing)
+            warned = True
+        if waited <= timeout:
+            return ""
+        return (
+            f"{own} waited for {timeout} s (--start_timeout) and could not reach {missing}: expected a worker at each;"
+            " are they started, do firewalls let them through?"
+        )
+
+    stack = f"{stack}, addresses {' '.join(cluster.addresses)}"
+    with server:
+        server.settimeout(INTERVAL)
+        is_chief = cluster.index == 0
+        problem = (
+            _meet_workers(cluster, server, stack, check_time)
+            if is_chief
+            else _meet_chief(cluster, stack, timeout, check_time)
+        )
+    if problem:
+        raise UserError(problem)
+
+
+def _meet_workers(cluster: Cluster, server: socket.socket, stack: str, check_time: Callable[[str], str]) -> str:
+    """Meet all workers as the chief; return the problem that stops all of them, or ""."""
+    others = range(1, cluster.count)
+    connected: dict[socket.socket, tuple[int, str]] = {}  # worker at the other end, and its stack
+    reached: set[socket.socket] = set()  # connections of workers whose addresses answer
+    missing, problem = "all", ""
+    while missing and not problem:
+        with contextlib.suppress(OSError):  # no connection waits, or it has ended already
+            threading.Thread(target=_hear, args=(server.accept()[0], connected), daemon=True).start()
+        present = dict(connected)
+        reached |= {each for each in present if each not in reached and _answers(cluster.addresses[present[each][0]])}
+        stacks = {worker: found for each, (worker, found) in present.items() if each in reached}
+        missing = ", ".join(cluster.addresses[worker] for worker in others if worker not in stacks)
+        if missing:
+            problem = check_time(missing)
+        elif different := [worker for worker in others if stacks[worker] != stack]:
+            problem = (
+                f"worker 0 ({cluster.addresses[0]}) has {stack}, but {cluster.describe(different[0])} has"
+                f" {stacks[different[0]]}: expected the same for all"
             )
+        for each in present:
+            with contextlib.suppress(OSError):  # a worker that was lost starts again, or is missing from now on
+                each.sendall(json.dumps([missing, problem]).encode() + b"\n")
+    return problem
 
 
-def _hear(connection: socket.socket, stacks: dict[int, str]) -> None:
-    """Note the stack of the worker at the other end of a connection, which may also come from another program."""
-    with connection, contextlib.suppress(OSError, ValueError, TypeError):
-        connection.settimeout(HEAR_SECONDS)
-        worker, stack = json.loads(connection.makefile("rb").readline())
-        stacks[int(worker)] = str(stack)
+def _hear(connection: socket.socket, connected: dict[socket.socket, tuple[int, str]]) -> None:
+    """List a worker in `connected` while its connection lasts; other programs may have connected, too."""
+    with connection, contextlib.suppress(*UNEXPECTED):
+        lines = connection.makefile("rb")
+        worker, stack = json.loads(lines.readline())
+        connected[connection] = int(worker), str(stack)
+        lines.readline()  # waits for the end
+    connected.pop(connection, None)
 
 
-def _send(line: bytes, address: str) -> bool:
-    """Send a line to the worker at an address; return whether something listens there."""
+def _meet_chief(cluster: Cluster, stack: str, timeout: float, check_time: Callable[[str], str]) -> str:
+    """Report to the chief until it has met all workers; return the problem that stops all of them, or ""."""
+    address = cluster.addresses[0]
+    while not (problem := check_time(address)):
+        # The chief is not there yet, or is lost, or the port belongs to another program.
+        with contextlib.suppress(*UNEXPECTED), _connect(address) as link:
+            link.settimeout(timeout)
+            link.sendall(json.dumps([cluster.index, stack]).encode() + b"\n")
+            for line in link.makefile("rb"):
+                missing, problem = json.loads(line)
+                problem = problem or (missing and check_time(missing))
+                if problem or not missing:
+                    return str(problem)
+        time.sleep(INTERVAL)
+    return problem
+
+
+def _answers(address: str) -> bool:
+    """Return whether a worker listens at an address."""
+    with contextlib.suppress(*UNEXPECTED), _connect(address):
+        return True
+    return False
+
+
+def _connect(address: str) -> socket.socket:
+    """Connect to an address; raise `OSError`, or `ValueError` for what can't be the name of a host."""
     host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS) as connection:
-            connection.sendall(line)
-            return True
-    except (OSError, ValueError):  # ValueError: no name of a host
-        return False
+    return socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS)
 
 
 @contextlib.contextmanager

@@ -25,10 +25,10 @@ LOST = (
     tf.errors.DeadlineExceededError,
 )
 ABORTED = "Collective ops is aborted"  # in errors of other types, too
-LEAVE_SECONDS = 0.5
+LEAVE_SECONDS = 0.5  # from an error to the end of the process, for messages to the other workers
 MAX_NAMED = 3  # values that differ, in a message
 WATCH_INTERVAL = 0.5  # seconds between two looks of the watchdog
-T = TypeVar("T")
+Kept = TypeVar("Kept")
 _KEPT_ALIVE: list[object] = []  # see `Workers.keep_alive`
 
 
@@ -94,7 +94,7 @@ class Workers:
                     " images and kind of device for all workers"
                 )
 
-    def keep_alive(self, value: T) -> T:
+    def keep_alive(self, value: Kept) -> Kept:
         """Return an object. With several workers, keep it until the process ends.
 
         The destruction of the object would involve the other workers.
@@ -131,7 +131,7 @@ class Workers:
             ) from error
         finally:
             if self.count > 1:
-                time.sleep(LEAVE_SECONDS)  # the last message may be under way
+                time.sleep(LEAVE_SECONDS)
 
     def _sum_rows(self, rows: tf.Tensor) -> tf.Tensor:
         local = self.strategy.num_replicas_in_sync // self.count

@@ -53,7 +53,7 @@ LERC_PARAMETERS = 50674
 MAX_PAGES = 1_000_000  # that an OME text may promise
 LARGE_PIXELS = 50_000_000  # larger files are translated row by row
 LARGEST_SEGMENT = 500_000_000  # bytes of a strip or tile of these files
-TILE = 512  # side in pixels of the tiles of large files that are written
+TILE_SIDE = 512  # side in pixels of the tiles of large files that are written
 GDAL_NODATA = 42113
 REDUCED_OR_MASK = 1 | 4  # kinds of pages that belong to another page
 LEADING_AXES = re.compile(r"(\w*?)(?:S?YX|YXS)")  # axes in front of those of a page
@@ -432,7 +432,7 @@ def write_rows(
         shape=without_single_axis(np.broadcast_to(first[:1], (height, *first.shape[1:]))).shape,
         dtype=first.dtype,
         bigtiff=True,
-        tile=(TILE, TILE),
+        tile=(TILE_SIDE, TILE_SIDE),
         maxworkers=1,
         **_settings(first.shape[2], has_opacity, metadata),
     )
@@ -442,11 +442,11 @@ def _cut_tiles(parts: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
     """Yield the tiles of an image; those at its right and its bottom may be smaller."""
     rows = next(parts)
     while len(rows):
-        while len(rows) < TILE and (part := next(parts, None)) is not None:
+        while len(rows) < TILE_SIDE and (part := next(parts, None)) is not None:
             rows = np.concatenate([rows, part])
-        for left in range(0, rows.shape[1], TILE):
-            yield without_single_axis(rows[:TILE, left : left + TILE])
-        rows = rows[TILE:]
+        for left in range(0, rows.shape[1], TILE_SIDE):
+            yield without_single_axis(rows[:TILE_SIDE, left : left + TILE_SIDE])
+        rows = rows[TILE_SIDE:]
 
 
 def _settings(bands: int, has_opacity: bool, metadata: Metadata) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def _reason(error: Exception) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class NetworkLayout:
     """The architecture of a network, and the names of its modules in a state dict."""
 
     expected: str  # end of error messages about the state dict
@@ -142,7 +142,7 @@ class Layout:
         return f"{architecture} from {self.channels_in} to {self.channels_out} channels with {rest}"
 
 
-def find_generator(state: StateDict) -> Layout:
+def find_generator(state: StateDict) -> NetworkLayout:
     """Return the layout of the generator in a state dict.
 
     Raises:
@@ -168,7 +168,7 @@ def find_generator(state: StateDict) -> Layout:
     return _layout(state, GENERATOR, settings, convolutions, normalized, outputs_axis)
 
 
-def find_discriminator(state: StateDict) -> Layout:
+def find_discriminator(state: StateDict) -> NetworkLayout:
     """Return the layout of the discriminator in a state dict; raise `UserError` as `find_generator`."""
     convolutions = _find_convolutions(state)
     settings: dict[str, Any]
@@ -199,14 +199,14 @@ def _layout(
     convolutions: list[str],
     normalized: list[str],
     outputs_axis: int = 0,
-) -> Layout:
+) -> NetworkLayout:
     """Return a layout with the settings of the normalizations, which are behind the convolutions `normalized`."""
     if not normalized:
         raise UserError(f"it has {len(convolutions)} convolutions, expected at least 3; {expected}")
     normalizations = [_following(name, 1) for name in normalized]
     first, last = (state[f"{name}.weight"].shape for name in (convolutions[0], convolutions[-1]))
     settings.update(variant="paper", filters=first[0], **_normalization_settings(state, normalizations[0]))
-    return Layout(expected, settings, convolutions, normalizations, first[1], last[outputs_axis])
+    return NetworkLayout(expected, settings, convolutions, normalizations, first[1], last[outputs_axis])
 
 
 def _unknown(state: StateDict, expected: str) -> UserError:
@@ -238,7 +238,7 @@ class TorchNetwork:
 
     path: str
     state: StateDict
-    layout: Layout
+    layout: NetworkLayout
 
     def copy_to(self, network: tf.keras.Model) -> None:
         """Copy the weights into a network of this package that was built with the settings of the layout.
@@ -289,7 +289,7 @@ def combined_settings(networks: Mapping[str, TorchNetwork]) -> dict[str, tuple[A
     return combined
 
 
-def _copy_weights(network: tf.keras.Model, state: StateDict, layout: Layout) -> None:
+def _copy_weights(network: tf.keras.Model, state: StateDict, layout: NetworkLayout) -> None:
     """Copy the weights of a state dict into a network.
 
     Kernels are [out, in, H, W] in PyTorch and [H, W, in, out] here; of transposed convolutions, in and out are swapped

@@ -88,7 +88,7 @@ def _cosines(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 
 
 def _without_diagonal(values: tf.Tensor) -> tf.Tensor:
-    """Return square matrices with a diagonal that no softmax or maximum of a row notices."""
+    """Set the diagonals of square matrices to -1e9, so that they do not count in the softmax or maximum of a row."""
     return tf.linalg.set_diag(values, tf.fill(tf.shape(values)[:-1], tf.constant(-1e9, values.dtype)))
 
 
@@ -256,9 +256,18 @@ def _penalty(
 
 
 def paired_losses(
-    settings: Any, reals: Sequence[tf.Tensor], fakes: Sequence[tf.Tensor], is_pair: tf.Tensor, masks: Sequence[Any]
+    settings: Any,
+    reals: Sequence[tf.Tensor],
+    fakes: Sequence[tf.Tensor],
+    is_pair: tf.Tensor | None,
+    masks: Sequence[Any],
 ) -> dict[str, tf.Tensor]:
-    """Return the mean absolute error of each generator, 0 where the images are not a pair. [N] each."""
+    """Return the mean absolute error of each generator, 0 where the images are not a pair. [N] each.
+
+    `is_pair` [N] is 1 for a pair, else 0; without it, there are no such losses.
+    """
+    if is_pair is None:
+        return {}
     factor = settings.lambda_paired * is_pair
     reals = [compose(*each) for each in zip(masks, reals, fakes)]  # no error outside of the masks
     pairs = zip(settings.adversaries, reals, fakes)

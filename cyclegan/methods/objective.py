@@ -180,8 +180,8 @@ class Objective(abc.ABC):
     def flops(self, networks: NetworkSet, height: int, width: int) -> float:
         """Return the floating-point operations of the convolutions in a training step, for one pair of images.
 
-        A forward pass is one product, a backward pass two: for the inputs and for the weights. Gradients at real images
-        are counted, too, although nothing needs them; penalties and all operations but convolutions are not.
+        A forward pass is one product, a backward pass two: for the inputs and for the weights. The count includes the
+        gradients at real images, which nothing needs, and leaves out penalties.
         """
         from cyclegan.networks import features
 

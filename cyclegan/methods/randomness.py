@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from cyclegan.lazy_tensorflow import tf
 
-# First purposes of random numbers: two image pools, the augmentation of two real and two fake images, the interpolation
-# between them for two penalties, dropout; the patches of up to five feature maps, and the flip.
+# Purposes of random numbers, each with the first of its numbers: two image pools, the augmentation of two real and two
+# fake images, the interpolation between them for two penalties, dropout, the patches of up to five feature maps, flips.
 POOL, AUGMENTATION, INTERPOLATION, DROPOUT, PATCHES, FLIP = 0, 2, 6, 8, 9, 14
 SEEDS_PER_STEP = 9  # purposes 0 to 8 share a random stream, as do 9 to 17
 STREAM = 2**32  # larger than any seed

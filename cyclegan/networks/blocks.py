@@ -26,8 +26,8 @@ class BlockBuilder:
     """Append layers to a Keras model under construction.
 
     Each method takes a symbolic tensor and returns one. `use_bias` is whether a convolution has a bias; `None` means
-    the default of convolutions before a normalization, `has_biases`. The sides are halved by a convolution of stride
-    `halving` with what follows it, and then `blur`: with --antialias, the blur halves.
+    the default of convolutions before a normalization, `has_biases`. To halve the sides, append a convolution of stride
+    `halving`, a normalization and an activation, and then `blur`. With --antialias, `halving` is 1 and the blur halves.
     """
 
     def __init__(self, config: NetworkConfig, second_derivatives: bool = False, spectral: bool = False) -> None:

@@ -26,8 +26,9 @@ WIDTH = 256  # of the embedding of a feature
 def feature_layers(network: tf.keras.Model) -> list[tf.keras.layers.Layer]:
     """Return the layers of a ResNet generator whose outputs are features, in order.
 
-    These are the padding of the image, the two convolutions that widen it, the first residual block, and the fifth or,
-    of fewer blocks, the last: with --antialias, the layers 0, 4, 8, 12 and 16 of CUT's reference.
+    These are the padding of the image, the two convolutions that halve it, the first residual block, and the fifth one
+    or, in a network of fewer blocks, the last one. With --antialias, these are the layers 0, 4, 8, 12 and 16 of CUT's
+    reference.
     """
     convolutions = [layer for layer in network.layers if isinstance(layer, Convolution)]
     sums = [layer for layer in network.layers if isinstance(layer, tf.keras.layers.Add)]

@@ -199,7 +199,7 @@ class Convolution(tf.keras.layers.Conv2D):
 
 
 class TransposedConvolution(tf.keras.layers.Conv2DTranspose):
-    """Enlarge features by the stride, in a precision of the device: [N, H, W, C] -> [N, 2 H, 2 W, filters].
+    """Enlarge features by the stride, in a precision that the device has: [N, H, W, C] -> [N, 2 H, 2 W, filters].
 
     With padding "same", it is Keras's `Conv2DTranspose`. With padding "valid" and a kernel wider than the stride by 1,
     it is PyTorch's layer with padding 1 and output padding 1. It computes y[2 i + k - 1] += x[i] kernel[k], and

@@ -98,7 +98,7 @@ class ImagePool(ShardedState):
         return {"images": images.reshape(self.slots, self.capacity, *images.shape[1:]), "counts": counts}
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Give each replica its slots of the arrays from `read`, which may have other numbers of slots and capacities.
+        """Give each replica its slots of the arrays from `read`; arrays of another global batch or size empty the pool.
 
         Raises:
             ValueError: Images have another shape.
@@ -107,7 +107,8 @@ class ImagePool(ShardedState):
         if images.shape[2:] != self.images.shape[1:]:
             raise ValueError(f"images of the pool are {images.shape[2:]}, not {tuple(self.images.shape[1:])}")
         if images.shape[:2] != (self.slots, self.capacity):
-            images, counts = self._redistribute(images, counts)
+            images = np.zeros((self.slots, self.capacity, *images.shape[2:]), np.float32)
+            counts = np.zeros(self.slots, np.int64)
         images = images.reshape(-1, *images.shape[2:])
 
         def part_of_replica(array: np.ndarray) -> tf.distribute.DistributedValues:
@@ -130,17 +131,6 @@ class ImagePool(ShardedState):
             tf.raw_ops.AssignVariableOp(resource=self.counts.handle, value=counts)
 
         self._strategy.run(assign, args=(images, counts))
-
-    def _redistribute(self, images: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Distribute the stored images over the slots, one after the other, as far as they fit."""
-        # (position, slot), the first of each slot first.
-        stored = np.argwhere(np.arange(images.shape[1])[:, None] < counts)
-        new_images = np.zeros((self.slots, self.capacity, *images.shape[2:]), np.float32)
-        new_counts = np.zeros(self.slots, np.int64)
-        for number, (position, slot) in enumerate(stored[: self.slots * self.capacity]):
-            new_images[number % self.slots, number // self.slots] = images[slot, position]
-            new_counts[number % self.slots] += 1
-        return new_images, new_counts
 
     def _read(self, rows: tf.Tensor) -> tf.Tensor:
         """Return images of the pool; reading the variable would copy all of it, because it is written in parts."""

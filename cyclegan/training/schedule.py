@@ -62,25 +62,21 @@ def learning_rates(optimization: OptimizationConfig, epochs_done: float) -> tupl
     return optimization.lr * factor, optimization.lr_discriminator * factor
 
 
-class StepLearningRates:
-    """Learning rates of the training steps on a dataset."""
+def rates_of_next_call(
+    optimization: OptimizationConfig, dataset: UnpairedDataset, state: TrainState
+) -> list[tuple[float, float, float]]:
+    """Return the learning rates of each step of the next call, and the share of the training before the step."""
+    pairs = (state.train.pairs_done + step * dataset.global_batch_size for step in range(dataset.steps_per_call))
+    epochs = (state.epoch + pair / dataset.epoch_size for pair in pairs)
+    return [(*learning_rates(optimization, each), each / optimization.epochs) for each in epochs]
 
-    def __init__(self, optimization: OptimizationConfig, dataset: UnpairedDataset) -> None:
-        self._optimization = optimization
-        self._dataset = dataset
 
-    def of_next_call(self, state: TrainState) -> list[tuple[float, float, float]]:
-        """Return the learning rates of each step of the next call, and the share of the training before the step."""
-        dataset, optimization = self._dataset, self._optimization
-        pairs = (state.train.pairs_done + step * dataset.global_batch_size for step in range(dataset.steps_per_call))
-        epochs = (state.epoch + pair / dataset.epoch_size for pair in pairs)
-        return [(*learning_rates(optimization, each), each / optimization.epochs) for each in epochs]
-
-    def of_last_step(self, state: TrainState) -> dict[str, float]:
-        """Return the learning rates of the last step by metric name; one if both are the same."""
-        dataset = self._dataset
-        last_pair = state.train.pairs_done - 1
-        first_pair = max(last_pair - last_pair % dataset.global_batch_size, 0)  # of the batch
-        generators, discriminators = learning_rates(self._optimization, state.epoch + first_pair / dataset.epoch_size)
-        rates = {"learning_rate": generators, "learning_rate_discriminators": discriminators}
-        return rates if generators != discriminators else {"learning_rate": generators}
+def rates_of_last_step(
+    optimization: OptimizationConfig, dataset: UnpairedDataset, state: TrainState
+) -> dict[str, float]:
+    """Return the learning rates of the last step by metric name; one if both are the same."""
+    last_pair = state.train.pairs_done - 1
+    first_pair = max(last_pair - last_pair % dataset.global_batch_size, 0)  # of the batch
+    generators, discriminators = learning_rates(optimization, state.epoch + first_pair / dataset.epoch_size)
+    rates = {"learning_rate": generators, "learning_rate_discriminators": discriminators}
+    return rates if generators != discriminators else {"learning_rate": generators}

@@ -133,7 +133,8 @@ def make_trainer(
 def load_weights(config: Config, workers: Workers, model: GAN, copies: Copies) -> None:
     """Load the weights that --init_from names into new networks; collective, in the scope of the strategy.
 
-    EMA weights are taken where the run has them, because these translate. Optimizers and image pools begin anew.
+    Generators get the EMA weights of a run with --ema, because it translates with them. Optimizers and image pools
+    begin anew.
 
     Raises:
         UserError: They can't be read, or do not fit.
@@ -173,22 +174,17 @@ def make_splits(config: Config, workers: Workers, model: GAN, data: Domains, pea
         steps_per_call = choose_steps_per_call(flops / (ASSUMED_SHARE * peak), config.run.log_every)
         steps_per_call = workers.broadcast_from_chief(steps_per_call)
     assert data.train_x is not None and data.train_y is not None
-    train, test = (
-        UnpairedDataset(
-            x,
-            y,
-            model.global_batch_size,
-            data.size,
-            seed,
-            steps_per_call=steps_per_call,
-            flip=not config.data.no_flip,
-            epoch_size=epoch_size,
-        )
-        for x, y, seed, epoch_size in (
-            (data.train_x, data.train_y, config.optimization.seed, config.data.epoch_size),
-            (data.test_x, data.test_y, None, "min"),
-        )
+    shape = (model.global_batch_size, data.size)
+    train = UnpairedDataset(
+        data.train_x,
+        data.train_y,
+        *shape,
+        config.optimization.seed,
+        steps_per_call=steps_per_call,
+        flip=not config.data.no_flip,
+        epoch_size=config.data.epoch_size,
     )
+    test = UnpairedDataset(data.test_x, data.test_y, *shape, steps_per_call=steps_per_call)
     if config.uses_pairs and data.pairs is not None:
         train.set_pairs(data.pairs, config.data.paired_share)
     if data.in_decay and hasattr(config.optimization, "decay_from"):
@@ -305,7 +301,7 @@ def batch_size_warnings(
     if before in (0, now):
         return warnings
     devices = max(n for n in range(1, replicas + 1) if before % n == 0)
-    pools = " image pools are redistributed and may drop images," if has_pools else ""
+    pools = " image pools begin anew," if has_pools else ""
     fewer = f"--devices {devices} " if devices < replicas else ""
     return [
         *warnings,

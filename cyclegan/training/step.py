@@ -22,11 +22,34 @@ from cyclegan.networks.network_set import NetworkSet
 from cyclegan.training.image_pool import ImagePool, PoolUpdate
 from cyclegan.training.optimizers import LossScale, pack, update_ema
 
-Batch = Sequence[tf.Tensor]  # x, y, weight and, if training uses them, is_pair and both masks; see `train_step`
-
-FLOAT16_PENALTY_SCALE = 2.0**10  # factor on the gradients inside of a penalty, which are too small for float16
+FLOAT16_PENALTY_SCALE = 2.0**10  # because gradients inside of a penalty are too small for float16
 
 Gradients = tuple[list[tf.Tensor], list[tf.Tensor]]  # of the generators and of the discriminators, see `pack`
+
+
+class Batch(NamedTuple):
+    """One replica's shard of a batch.
+
+    Attributes:
+        x: Images of domain X, uint8 or uint16 [N, H, W, C].
+        y: Images of domain Y.
+        weight: Weights of the samples, float32 [N]: 1 for a sample, 0 for padding.
+        is_pair: float32 [N]: 1 if x and y show the same scene, else 0; `None` without losses of pairs.
+        masks: Masks of x and of y, uint8 [N, H, W, 1], 1 where the generators may change pixels; empty without masks.
+    """
+
+    x: tf.Tensor
+    y: tf.Tensor
+    weight: tf.Tensor
+    is_pair: tf.Tensor | None = None
+    masks: Sequence[tf.Tensor] = ()
+
+    @classmethod
+    def from_parts(cls, parts: Sequence[tf.Tensor]) -> Batch:
+        """Return the batch of tensors in the order of `UnpairedDataset.batches`."""
+        x, y, weight, *rest = parts
+        is_pair, masks = (rest[0], rest[1:]) if len(rest) % 2 else (None, rest)
+        return cls(x, y, weight, is_pair, masks)
 
 
 class GAN:
@@ -40,6 +63,7 @@ class GAN:
         optimization: Settings of the updates, and the seed.
         image_shape: (height, width) of the images in training.
         uses_loss_scale: Whether the losses are scaled before gradients are taken.
+        penalty_scale: Factor on the gradients inside of a penalty while they are computed.
         objective: The losses.
         networks: The generators and discriminators.
         generator_optimizer: Optimizer of the generators and the heads of their features, see `optimizers.OPTIMIZERS`.
@@ -55,6 +79,7 @@ class GAN:
         tf.keras.utils.set_random_seed(self.optimization.seed)
         self.global_batch_size = global_batch_size
         self.uses_loss_scale = precision == "float16"
+        self.penalty_scale = FLOAT16_PENALTY_SCALE if self.uses_loss_scale else 1.0
         self.image_shape = image_shape or data.image_shape
         self.objective = OBJECTIVES[config.objective.objective](config)
         channels = {"X": data.channels_x, "Y": data.channels_y}
@@ -92,16 +117,8 @@ class Carry(NamedTuple):
     norms: list[tf.Tensor]  # of this replica's gradients: generators, discriminators; divided by the loss scale
 
 
-def train_step(  # noqa: PLR0913  a batch has up to six parts
-    gan: GAN,
-    x: tf.Tensor,
-    y: tf.Tensor,
-    weight: tf.Tensor,
-    step: tf.Tensor | int = 0,
-    noise: Noise | None = None,
-    is_pair: tf.Tensor | None = None,
-    progress: tf.Tensor | float = 0.0,
-    masks: Sequence[tf.Tensor] = (),
+def train_step(
+    gan: GAN, batch: Batch, step: tf.Tensor | int = 0, noise: Noise | None = None, progress: tf.Tensor | float = 0.0
 ) -> tuple[Scalars, Gradients, Carry]:
     """Return the metrics and gradients of one replica's shard of a batch.
 
@@ -109,24 +126,20 @@ def train_step(  # noqa: PLR0913  a batch has up to six parts
 
     Args:
         gan: The networks and all other state.
-        x: Images of domain X, uint8 or uint16 [N, H, W, C].
-        y: Images of domain Y.
-        weight: Weights of the samples, float32 [N]: 1 for a sample, 0 for padding.
+        batch: The shard.
         step: Number of the step. All randomness is a function of the seed and of this number.
         noise: Random numbers of the step; by default those of `Objective.make_noise`.
-        is_pair: float32 [N]: 1 if x and y show the same scene, else 0; `None` without losses of pairs.
         progress: Share of the training that is done, in [0, 1].
-        masks: Masks of x and of y, uint8 [N, H, W, 1], 1 where the generators may change pixels; empty without masks.
 
     Returns:
         (metrics, gradients, carry). Metrics are this replica's shares of means over the global batch: losses, `SAMPLES`
         and, with float16, `LOSS_SCALE`. `GRADIENTS` are the norms of this replica's gradients. The gradients are
         multiplied by the loss scale.
     """
-    networks, settings, random = gan.networks, gan.objective.settings, _randomness(gan, step, x.shape[0])
-    if noise is None:
-        noise = gan.objective.make_noise(random, networks, gan.image_shape)
-    given = _inputs(x, y, masks, noise, progress)
+    networks, settings, weight = gan.networks, gan.objective.settings, batch.weight
+    random = _randomness(gan, batch, step)
+    noise = gan.objective.make_noise(random, networks, gan.image_shape) if noise is None else noise
+    given = _inputs(batch, noise, progress)
     statistics = [tf.convert_to_tensor(variable) for variable in networks.statistics]
     scale = tf.convert_to_tensor(gan.loss_scale.scale) if gan.uses_loss_scale else tf.constant(1.0)
 
@@ -135,35 +148,30 @@ def train_step(  # noqa: PLR0913  a batch has up to six parts
         with random.dropout():
             generated = gan.objective.generate(networks, given)
         reals, fakes = _reals_and_fakes(gan, given, generated)
-        terms = {**generated.losses, **_weight_decay(gan, networks.generators, networks.heads)}
-        if is_pair is not None:
-            terms.update(losses.paired_losses(settings, reals, fakes, is_pair, given.masks))
-        direct = _means(gan, terms, weight)
+        paired = losses.paired_losses(settings, reals, fakes, batch.is_pair, given.masks)
+        decay = _weight_decay(gan, networks.generators, networks.heads)
+        direct = _means(gan, {**generated.losses, **decay, **paired}, weight)
 
     # The discriminators see the fakes, and learn from the images that the pools show instead.
     shown, pool_updates = _query_pools(gan, fakes, weight, noise)
     with tf.GradientTape(persistent=True) as discriminator_tape:
         discriminator_tape.watch(fakes)
-        penalty_scale = FLOAT16_PENALTY_SCALE if gan.uses_loss_scale else 1.0
-        terms, of_discriminators = losses.adversarial_losses(
-            settings, networks, reals, fakes, noise, shown, penalty_scale
-        )
-        adversarial = _means(gan, terms, weight)
-        terms = {**of_discriminators, **_weight_decay(gan, networks.discriminators)}
-        of_discriminators = _means(gan, terms, weight)
+        adversarial, own = losses.adversarial_losses(settings, networks, reals, fakes, noise, shown, gan.penalty_scale)
+        adversarial = _means(gan, adversarial, weight)
+        own = _means(gan, {**own, **_weight_decay(gan, networks.discriminators)}, weight)
 
     # Every generator minimizes the sum of all losses: the cycle x -> G(x) -> F(G(x)) trains G, too (Zhu et al. 2017,
     # equation 3). The tapes meet at the fakes, where the generators' tape continues from the adversarial gradients.
     at_fakes = discriminator_tape.gradient([*adversarial.values()], fakes, [scale] * len(adversarial))
     targets, scales = [*direct.values(), *fakes], [*[scale] * len(direct), *at_fakes]
-    generator_gradients = _gradients(generator_tape, targets, scales, networks.generator_variables)
-    targets, scales = [*of_discriminators.values()], [scale] * len(of_discriminators)
-    gradients = generator_gradients, _gradients(discriminator_tape, targets, scales, networks.discriminator_variables)
-    metrics = _collect(gan, {**direct, **adversarial, **of_discriminators}, weight, "train")
+    gradients = (
+        _gradients(generator_tape, targets, scales, networks.generator_variables),
+        _gradients(discriminator_tape, [*own.values()], [scale] * len(own), networks.discriminator_variables),
+    )
     norms = [tf.linalg.global_norm(part) / scale for part in gradients]
-    metrics.update(zip(GRADIENTS, norms))
+    metrics = {**_collect(gan, {**direct, **adversarial, **own}, weight, "train"), **dict(zip(GRADIENTS, norms))}
     if gan.uses_loss_scale:
-        metrics[LOSS_SCALE] = scale * x.shape[0] / gan.global_batch_size
+        metrics[LOSS_SCALE] = scale * batch.x.shape[0] / gan.global_batch_size
     return metrics, gradients, Carry(pool_updates, statistics, norms)
 
 
@@ -220,9 +228,9 @@ def turns(optimization: OptimizationConfig, step: tf.Tensor | int) -> tuple[tf.T
     return generators & (step >= warmup) if warmup else generators, discriminators
 
 
-def test_step(gan: GAN, x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, *masks: tf.Tensor) -> Scalars:
-    """Return the metrics of one replica's shard, with the generators in use; arguments as for `train_step`."""
-    given = _inputs(x, y, masks)
+def test_step(gan: GAN, batch: Batch) -> Scalars:
+    """Return the metrics of one replica's shard of held-out images, with the generators in use."""
+    given, weight = _inputs(batch), batch.weight
     generated = gan.objective.generate(gan.networks.in_use, given)
     reals, fakes = _reals_and_fakes(gan, given, generated)
     of_generators, of_discriminators = losses.adversarial_losses(gan.objective.settings, gan.networks, reals, fakes)
@@ -249,9 +257,7 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
         return tf.function(function, autograph=False, jit_compile=True) if xla and applies else function
 
     def compute(batch: Batch, number: tf.Tensor, rates: Any, noise: Noise) -> tuple[Scalars, Gradients, Carry]:
-        x, y, weight, *rest = batch
-        is_pair, masks = (rest[0], rest[1:]) if len(rest) % 2 else (None, rest)
-        return train_step(gan, x, y, weight, number, noise, is_pair, 0.0 if rates is None else rates[2], masks)
+        return train_step(gan, batch, number, noise, 0.0 if rates is None else rates[2])
 
     def finish(metrics: Scalars, gradients: Gradients, carry: Carry, number: tf.Tensor, rates: Any) -> tf.Tensor:
         finite = all_finite(metrics)
@@ -263,10 +269,10 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
         metrics, gradients = reduce_dict({**metrics, **requests}, gradients)
         return metrics, compiled(finish, is_split)(metrics, gradients, carry, number, rates)
 
-    def on_replica(batch: Batch, number: tf.Tensor, rates: Any, requests: Scalars) -> Outcome:
+    def on_replica(parts: Sequence[tf.Tensor], number: tf.Tensor, rates: Any, requests: Scalars) -> Outcome:
+        batch = Batch.from_parts(parts)
         # Outside of what XLA compiles, which would return other random numbers.
-        random = _randomness(gan, number, batch[0].shape[0])
-        noise = gan.objective.make_noise(random, gan.networks, gan.image_shape)
+        noise = gan.objective.make_noise(_randomness(gan, batch, number), gan.networks, gan.image_shape)
         return compiled(whole, not is_split)(batch, number, rates, requests, noise)
 
     return make_train_function(strategy, on_replica, gan.global_batch_size)
@@ -275,20 +281,18 @@ def compile_train_step(strategy: tf.distribute.Strategy, gan: GAN, xla: bool = F
 def compile_test_step(strategy: tf.distribute.Strategy, gan: GAN) -> Callable:
     """Return the function of test steps on all replicas; see `make_train_function`."""
 
-    def on_replica(batch: Batch, number: tf.Tensor, rates: Any, requests: Scalars) -> Outcome:
-        metrics, _ = reduce_dict({**test_step(gan, *batch), **requests})
+    def on_replica(parts: Sequence[tf.Tensor], number: tf.Tensor, rates: Any, requests: Scalars) -> Outcome:
+        metrics, _ = reduce_dict({**test_step(gan, Batch.from_parts(parts)), **requests})
         return metrics, all_finite(metrics)
 
     return make_train_function(strategy, on_replica, gan.global_batch_size)
 
 
-def _inputs(
-    x: tf.Tensor, y: tf.Tensor, masks: Sequence[tf.Tensor], noise: Noise | None = None, progress: Any = 1.0
-) -> Inputs:
+def _inputs(batch: Batch, noise: Noise | None = None, progress: tf.Tensor | float = 1.0) -> Inputs:
     """Return the inputs of the generators: images in [-1, 1], and masks as bool."""
-    x, y = (to_float(tf.convert_to_tensor(images)) for images in (x, y))
-    inside = (tf.cast(masks[0], tf.bool), tf.cast(masks[1], tf.bool)) if masks else NO_MASKS
-    return Inputs(x, y, noise, progress, inside)
+    x, y = (to_float(tf.convert_to_tensor(images)) for images in (batch.x, batch.y))
+    masks = (tf.cast(batch.masks[0], tf.bool), tf.cast(batch.masks[1], tf.bool)) if batch.masks else NO_MASKS
+    return Inputs(x, y, noise, progress, masks)
 
 
 def _reals_and_fakes(gan: GAN, given: Inputs, generated: Generated) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
@@ -298,8 +302,8 @@ def _reals_and_fakes(gan: GAN, given: Inputs, generated: Generated) -> tuple[lis
     return [given.y if pair.domain == "Y" else given.x for pair in pairs], fakes
 
 
-def _randomness(gan: GAN, step: tf.Tensor | int, shard_size: int) -> StepRandomness:
-    return StepRandomness(gan.optimization.seed, tf.cast(step, tf.int64), gan.global_batch_size, shard_size)
+def _randomness(gan: GAN, batch: Batch, step: tf.Tensor | int) -> StepRandomness:
+    return StepRandomness(gan.optimization.seed, tf.cast(step, tf.int64), gan.global_batch_size, batch.x.shape[0])
 
 
 def _query_pools(

@@ -38,7 +38,7 @@ from cyclegan.training.callbacks import (
 )
 from cyclegan.training.checkpoint_policy import REQUESTS, CheckpointPolicy
 from cyclegan.training.divergence import DivergenceError, DivergencePolicy, PendingCall
-from cyclegan.training.schedule import StepLearningRates
+from cyclegan.training.schedule import rates_of_last_step, rates_of_next_call
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,6 @@ class Trainer:
         self.policy = CheckpointPolicy(
             checkpoints, summary, self.divergence, workers, self._watchdog, config.run.checkpoint_minutes, run
         )
-        self._learning_rates = StepLearningRates(config.optimization, splits[0].dataset)
         whole_pass = splits[0].throughput
         self._throughput = Throughput(whole_pass.flops, whole_pass.peak)  # since the last log line
         self._profiler = Profiler(config.performance.profile_steps, summary.folder)
@@ -203,10 +202,10 @@ class Trainer:
         self._write_page("training")
 
     def _estimate(self, seconds_per_step: float) -> tuple[float, str]:
-        """Return the seconds of the rest of the run, given those of a training step, and a description.
+        """Return the seconds of the rest of the run, given the seconds of a training step, and a description.
 
-        On a CPU, it also has the time of a new run with --preset fast if that is much shorter, by a count of its
-        operations, which is known for the objective cyclegan.
+        On a CPU, the description of a run with the objective cyclegan also proposes --preset fast, if it takes less
+        than a third of the time by a count of operations.
         """
         train, test = (split.dataset for split in self.splits)
         epochs, is_on_cpu = self._epochs - self.state.epoch, not hardware.has_accelerator()
@@ -260,7 +259,7 @@ class Trainer:
         for split in self.splits:
             self._run_pass(split)
         metrics = {split.name: self._metrics(split) for split in self.splits}
-        metrics["train"].update(self._learning_rates.of_last_step(state))
+        metrics["train"].update(rates_of_last_step(self._config.optimization, self.splits[0].dataset, state))
         metrics["train"]["epoch_seconds"] = state.train.seconds + state.test.seconds
         state.next_epoch()
         epoch = Epoch(state, state.epoch == self._epochs, metrics, self.divergence.is_sound)
@@ -318,8 +317,8 @@ class Trainer:
                 progress.pairs_done += pairs
                 state.step += steps if split.is_train else 0
                 state.global_batch_size = dataset.global_batch_size
-                ends = self._ends_with_call(split) or progress.pairs_done == dataset.epoch_size
-                self._inspect(split, 0 if ends else AHEAD)
+                due, ends = self._due(split), progress.pairs_done == dataset.epoch_size
+                self._inspect(split, 0 if due or ends else AHEAD)
                 now = time.perf_counter()
                 progress.seconds += now - start
                 if split.is_traced:  # else the call has no speed, because it traced the graph
@@ -329,9 +328,9 @@ class Trainer:
                 split.is_traced, start = True, now
                 bar.set_postfix_str(str(split.throughput), refresh=False)
                 bar.update(steps)
-                if ends:
+                if due or ends:
                     split.fetch_sums(state)
-                    self._end_call(split)
+                    self._write_due(split, due)
                 if time.monotonic() >= self._next_page:
                     self._write_page("training")
                 start = time.perf_counter()
@@ -357,7 +356,7 @@ class Trainer:
         arguments, requests = [batches, split.totals, tf.constant(steps)], {}
         with explain_out_of_memory():
             if split.is_train:
-                rates = tf.constant(self._learning_rates.of_next_call(state), tf.float32)
+                rates = tf.constant(rates_of_next_call(self._config.optimization, split.dataset, state), tf.float32)
                 arguments += [tf.constant(state.step), rates]
             if self.policy.is_shared:
                 own = self.policy.requests()
@@ -375,36 +374,39 @@ class Trainer:
                 self.policy.merge_requests({name: float(call.metrics.pop(name)[-1]) for name in REQUESTS})
             self.divergence.inspect(call, is_finite, self.state)
 
-    def _ends_with_call(self, split: Split) -> bool:
-        """Return whether something must happen after the call that was started last, once its outcome is known."""
-        is_profiled = split.is_train and self._profiler.should_stop(self.state.step)
-        return is_profiled or self._is_log_due(split) or self._is_preview_due(split) or self.policy.is_due()
+    def _due(self, split: Split) -> set[str]:
+        """Return what is due after the last call: "checkpoint" and, in training, "profile", "log" and "preview"."""
+        pairs, due = split.progress(self.state).pairs_done, {"checkpoint"} if self.policy.is_due() else set()
+        if split.is_train:
+            if self._profiler.should_stop(self.state.step):
+                due.add("profile")
+            if math.ceil(pairs / self.state.global_batch_size) % self._config.run.log_every == 0:
+                due.add("log")
+            if self._plots and pairs < split.dataset.epoch_size and time.monotonic() >= self._plots.next_preview:
+                due.add("preview")
+        return due
 
-    def _end_call(self, split: Split) -> None:
-        """Write the profile, the means since the last log line and a checkpoint, if they are due; obey signals."""
-        if split.is_train and self._profiler.should_stop(self.state.step):
+    def _write_due(self, split: Split, due: set[str]) -> None:
+        """Write what is due after the last call, whose outcome is known; obey signals."""
+        if "profile" in due:
             self._profiler.stop()
-        if self._is_log_due(split):
+        if "log" in due:
             self._log_steps()
-        if self._plots and self._is_preview_due(split):
+        if self._plots and "preview" in due:
             self._plots.preview(self.state.epoch + self.state.train.pairs_done / split.dataset.epoch_size)
             self._write_page("training")
         if self.policy.is_due():  # inspecting the outcome may have changed the answer
             self.policy.save_and_obey(self.state)
 
-    def _is_preview_due(self, split: Split) -> bool:
-        is_within = 0 < self.state.train.pairs_done < split.dataset.epoch_size
-        return split.is_train and is_within and self._plots is not None and time.monotonic() >= self._plots.next_preview
-
-    def _is_log_due(self, split: Split) -> bool:
-        steps = math.ceil(self.state.train.pairs_done / self.state.global_batch_size)
-        return split.is_train and steps % self._config.run.log_every == 0
-
     def _log_steps(self) -> None:
         state = self.state
         sums = {name: value - state.logged_sums.get(name, 0.0) for name, value in state.train.sums.items()}
         state.logged_sums = dict(state.train.sums)
-        values = {**means(sums), **self._learning_rates.of_last_step(state), **self._throughput.metrics()}
+        values = {
+            **means(sums),
+            **rates_of_last_step(self._config.optimization, self.splits[0].dataset, state),
+            **self._throughput.metrics(),
+        }
         self._throughput.reset()
         epochs = state.epoch + state.train.pairs_done / self.splits[0].dataset.epoch_size
         self._summary.write_scalars("steps", round(epochs, 5), state.step, values)

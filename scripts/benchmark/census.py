@@ -17,7 +17,7 @@ from tensorflow.python.framework import convert_to_constants  # not in tf
 from tensorflow.python.grappler import cluster, tf_optimizer
 
 from cyclegan.distribution import hardware
-from cyclegan.training.step import GAN, train_step, update
+from cyclegan.training.step import GAN, Batch, train_step, update
 from scripts.benchmark.steps import Row, Setting, settings_of
 
 # Operations that start no kernel on a GPU, because they rename or keep memory or run on the host.
@@ -53,7 +53,7 @@ def trace(setting: Setting) -> tf.types.experimental.ConcreteFunction:
 
         @tf.function(autograph=False)
         def step(x: tf.Tensor, y: tf.Tensor, weight: tf.Tensor, number: tf.Tensor, rates: tf.Tensor) -> dict:
-            metrics, gradients, carry = train_step(gan, x, y, weight, number)
+            metrics, gradients, carry = train_step(gan, Batch(x, y, weight), number)
             finite = tf.reduce_all(tf.math.is_finite(tf.stack(list(metrics.values()))))
             update(gan, gradients, finite, carry, number, rates)
             return metrics

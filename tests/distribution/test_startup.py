@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import re
 import socket
 import struct
 import threading
+import time
 
 import pytest
 
@@ -42,28 +44,47 @@ def test_workers_meet_in_any_order():
         assert meet(free_addresses(3), delays={late: 0.5}) == [(0, "")] * 3
 
 
-def test_missing_workers_are_logged_and_then_reported(monkeypatch, caplog):
+def test_missing_workers_are_logged_and_then_reported_by_all(monkeypatch, caplog):
     monkeypatch.setattr(startup, "PATIENCE", 0.1)
     first, second, *missing = free_addresses(3)
-    for worker, (code, text) in enumerate(meet((first, second), 0.5, others=(*missing, "no..name:80"))):
-        own = f"worker {worker} ({(first, second)[worker]})"
-        assert code == 2 and text.startswith(
-            f"{own} waited for 0.5 s (--start_timeout) and could not reach {missing[0]}, no..name:80: expected a worker"
+    for code, text in meet((first, second), 0.5, others=(*missing, "no..name:80")):
+        assert code == 2 and re.match(
+            rf"worker \d \(\S+\) waited for 0.5 s \(--start_timeout\) and could not reach .*{missing[0]}, no..name:80:"
+            " expected a worker at each",
+            text,
         )
-        # On a busy machine the other worker may be missing, too, at that moment.
-        texts = [text for text in caplog.messages if text.startswith(f"{own} is waiting for ")]
-        assert len(texts) == 1 and texts[0].endswith(f"{missing[0]}, no..name:80")
+    chief = [text for text in caplog.messages if text.startswith(f"worker 0 ({first}) is waiting for ")]
+    assert len(chief) == 1 and chief[0].endswith(f"{missing[0]}, no..name:80")
+    ((code, text),) = meet((first,), 0.3, others=[second])
+    assert code == 2 and f"could not reach {second}: " in text
 
 
-def test_different_stacks_are_reported():
+def test_without_a_chief_the_others_name_it():
+    found = Cluster(tuple(free_addresses(2)), 1)
+    with pytest.raises(UserError, match=rf"worker 1 \S+ waited for 0.3 s .* could not reach {found.addresses[0]}: "):
+        startup.meet(found, 0.3, "")
+
+
+def test_different_stacks_are_reported_by_all():
     found = free_addresses(3)
-    for worker, (code, text) in enumerate(meet(found, stacks={1: "2 GPUs"})):
-        here, other, there = [(4, 1, 2), (2, 0, 4), (4, 1, 2)][worker]
-        row = " ".join(found)
-        assert code == 2 and text == (
-            f"worker {worker} ({found[worker]}) has {here} GPUs, addresses {row}, but worker {other} ({found[other]})"
-            f" has {there} GPUs, addresses {row}: expected the same for all"
-        )
+    row = " ".join(found)
+    text = f"worker 0 ({found[0]}) has 4 GPUs, addresses {row}, but worker 1 ({found[1]}) has 2 GPUs, addresses {row}"
+    assert meet(found, stacks={1: "2 GPUs"}) == [(2, f"{text}: expected the same for all")] * 3
+
+
+def test_no_worker_leaves_before_all_have_met(monkeypatch):
+    """Lose all that worker 0 hears for half a second."""
+    found, hear, until = free_addresses(2), startup._hear, time.monotonic() + 0.5
+
+    def lose(connection, *rest):
+        if connection.getsockname()[1] != int(found[0].rpartition(":")[2]) or time.monotonic() > until:
+            hear(connection, *rest)
+        else:
+            connection.makefile().readline()
+            connection.close()
+
+    monkeypatch.setattr(startup, "_hear", lose)
+    assert meet(found, 5) == [(0, "")] * 2
 
 
 def test_connections_of_others_do_not_delay_the_meeting():

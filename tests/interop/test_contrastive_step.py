@@ -12,7 +12,7 @@ from cyclegan.interop.torch_networks import read_networks
 from cyclegan.methods.cut import random_positions
 from cyclegan.methods.randomness import StepRandomness
 from cyclegan.training.optimizers import unpack
-from cyclegan.training.step import GAN, train_step
+from cyclegan.training.step import GAN, Batch, train_step
 from tests.interop.pytorch_networks import agree_for_one_seed, pytorch_patch_discriminator, pytorch_resnet
 
 SIDE, SAMPLES, PROGRESS = 32, 2, 0.25
@@ -117,7 +117,7 @@ def compare_step(seed, torch, settings, make_images, tmp_path):
     random = StepRandomness(gan.optimization.seed, tf.constant(0, tf.int64), SAMPLES + 1, SAMPLES + 1)
     noise = gan.objective.make_noise(random, gan.networks, gan.image_shape)
     weight = tf.constant([1.0] * SAMPLES + [0.0])
-    metrics, gradients, _ = train_step(gan, x, y, weight, 0, noise, progress=PROGRESS)
+    metrics, gradients, _ = train_step(gan, Batch(x, y, weight), 0, noise, progress=PROGRESS)
     published = Published(torch, networks, of_heads, [each.numpy() for each in random_positions(noise)], settings)
     images = (torch.tensor(to_float(each[:SAMPLES]).transpose(0, 3, 1, 2)).double() for each in (x, y))
     losses = published.losses(*images)

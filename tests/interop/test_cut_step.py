@@ -13,7 +13,7 @@ from cyclegan.interop.torch_networks import combined_settings, read_networks
 from cyclegan.methods.cut import random_positions
 from cyclegan.methods.randomness import FLIP, StepRandomness
 from cyclegan.training.optimizers import unpack
-from cyclegan.training.step import GAN, train_step
+from cyclegan.training.step import GAN, Batch, train_step
 from tests.interop.pytorch_networks import agree_for_one_seed, pytorch_patch_discriminator, pytorch_resnet
 
 SIDE, BLOCKS = 16, 5
@@ -114,7 +114,7 @@ def compare_step(seed, torch, objective, batch_size, blurs, make_images, tmp_pat
     noise = gan.objective.make_noise(
         StepRandomness(0, tf.constant(1, tf.int64), batch_size, batch_size), gan.networks, (SIDE, SIDE)
     )
-    metrics, gradients, _ = train_step(gan, *images, tf.ones(batch_size), noise=noise)
+    metrics, gradients, _ = train_step(gan, Batch(*images, tf.ones(batch_size)), noise=noise)
     positions = [torch.tensor(each.numpy()) for each in random_positions(noise)]
     flip = torch.tensor(noise[FLIP].numpy()) if FLIP in noise else None
     x, y = (torch.tensor(to_float(each).transpose(0, 3, 1, 2)).double() for each in images)

@@ -11,7 +11,7 @@ from cyclegan.config.command_line import PRESETS
 from cyclegan.images.value_range import to_float
 from cyclegan.interop.torch_networks import combined_settings, read_networks
 from cyclegan.training.optimizers import unpack
-from cyclegan.training.step import GAN, train_step
+from cyclegan.training.step import GAN, Batch, train_step
 from tests.interop.pytorch_networks import agree_for_one_seed, pytorch_patch_discriminator, pytorch_resnet, pytorch_unet
 from tests.training.helpers import LOSSES
 
@@ -70,7 +70,7 @@ def compare_step(seed, torch, generator, side, pool_size, make_images, tmp_path)
         network.copy_to(gan.networks[name])
 
     images = make_images(1, side, seed=1), make_images(1, side, seed=2)
-    metrics, gradients, _ = train_step(gan, *images, tf.ones(1))
+    metrics, gradients, _ = train_step(gan, Batch(*images, tf.ones(1)))
     losses = published_losses(
         networks, *(torch.tensor(to_float(each).transpose(0, 3, 1, 2)).double() for each in images)
     )

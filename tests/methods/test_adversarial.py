@@ -6,7 +6,7 @@ from cyclegan.config import Config
 from cyclegan.images.value_range import to_float
 from cyclegan.methods.diffaugment import RANDOM_NUMBERS, diffaugment
 from cyclegan.methods.randomness import StepRandomness
-from cyclegan.training.step import GAN, train_step
+from cyclegan.training.step import GAN, Batch, train_step
 from tests.training.helpers import TINY, as_trained
 
 
@@ -20,7 +20,7 @@ def test_penalty_gradients_match_finite_differences(make_images, options, monkey
     variables = gan.networks.discriminator_variables
 
     def total():
-        metrics, (_, received), _ = train_step(gan, x, y, tf.ones([2]))
+        metrics, (_, received), _ = train_step(gan, Batch(x, y, tf.ones([2])))
         names = ("loss_X/loss", "loss_Y/loss", "loss_X/penalty", "loss_Y/penalty")
         assert float(metrics["loss_X/penalty"]) > 0
         return sum(np.float64(metrics[name]) for name in names), received
@@ -41,7 +41,7 @@ def test_penalty_gradients_match_finite_differences(make_images, options, monkey
 def test_reals_and_fakes_are_augmented(make_images):
     x, y = make_images(2, seed=1), make_images(2, seed=2)
     gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "pool_size": 0, "diffaugment": "translation,color"})))
-    metrics, _, _ = train_step(gan, x, y, tf.ones([2]), 7)
+    metrics, _, _ = train_step(gan, Batch(x, y, tf.ones([2])), 7)
     random = [StepRandomness(0, tf.constant(7, tf.int64), 2, 2).uniform(2 + kind, RANDOM_NUMBERS) for kind in range(4)]
     seen = [
         diffaugment(images, ("color", "translation"), d)
@@ -50,6 +50,6 @@ def test_reals_and_fakes_are_augmented(make_images):
     expected = Config.from_settings().objective.discriminator_loss(*(gan.networks["D_Y"](images) for images in seen))
     assert float(metrics["loss_Y/loss"]) == pytest.approx(float(tf.reduce_mean(expected)), rel=1e-4)
     gan = as_trained(GAN(2, Config.from_settings(**{**TINY, "pool_size": 0})))
-    plain, _, _ = train_step(gan, x, y, tf.ones([2]), 7)
+    plain, _, _ = train_step(gan, Batch(x, y, tf.ones([2])), 7)
     assert float(metrics["loss_Y/loss"]) != pytest.approx(float(plain["loss_Y/loss"]), rel=1e-4)
     assert float(metrics["loss_G/cycle"]) == pytest.approx(float(plain["loss_G/cycle"]), rel=1e-5)

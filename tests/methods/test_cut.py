@@ -14,7 +14,7 @@ from cyclegan.methods.randomness import FLIP, StepRandomness
 from cyclegan.networks.features import compute_features
 from cyclegan.training import step as step_module
 from cyclegan.training.callbacks import translate_samples
-from cyclegan.training.step import GAN, compile_train_step
+from cyclegan.training.step import GAN, Batch, compile_train_step
 from tests.training.helpers import TINY, as_trained, eager_step, state_values
 
 CUT = {**TINY, "objective": "cut"}
@@ -73,7 +73,7 @@ def test_validation_by_hand(make_images):
     gan, x, y = as_trained(GAN(2, Config.from_settings(**CUT, ema=0.5))), make_images(2, seed=1), make_images(2, seed=2)
     network = gan.networks.ema_generators["G"]
     network.set_weights(gan.networks["G"].get_weights())
-    metrics = {name: float(value) for name, value in step_module.test_step(gan, x, y, tf.ones([2])).items()}
+    metrics = {name: float(value) for name, value in step_module.test_step(gan, Batch(x, y, tf.ones([2]))).items()}
     real_x, real_y = to_float(x), to_float(y)
     fake_y, same_y = network(real_x), network(real_y)
     areas = [38 * 38, 16 * 16, 8 * 8, 8 * 8]
@@ -135,7 +135,7 @@ def test_a_step_of_fastcut_by_hand(fastcut, make_images):
 
 def test_validation_mirrors_nothing(fastcut, make_images):
     x, y = make_images(4, seed=1), make_images(4, seed=2)
-    metrics = step_module.test_step(fastcut, x, y, tf.ones([4]))
+    metrics = step_module.test_step(fastcut, Batch(x, y, tf.ones([4])))
     assert {*FASTCUT_NAMES, "error/MAE(Y, G(Y))", "change/MAE(X, G(X))"} <= set(metrics)
     change = np.abs(fastcut.networks["G"](to_float(x)) - to_float(x)).mean()
     assert float(metrics["change/MAE(X, G(X))"]) == pytest.approx(change, rel=1e-4)

@@ -8,7 +8,7 @@ from cyclegan.methods.objective import CHANGES, ERRORS, SAMPLES
 from cyclegan.training import step as step_module
 from cyclegan.training.callbacks import find_silent_failures, translate_samples
 from cyclegan.training.optimizers import pack
-from cyclegan.training.step import GAN
+from cyclegan.training.step import GAN, Batch
 from tests.training.helpers import LOSSES, TINIER, TINY, as_trained, eager_step, flat, weights
 
 
@@ -30,7 +30,7 @@ def test_errors_and_changes_by_hand(make_images):
     for name, value in constant.items():
         gan.networks.generators[name] = lambda images, training, value=value: tf.fill(tf.shape(images), value)
     before = weights(gan)
-    metrics = {key: float(value) for key, value in step_module.test_step(gan, x, y, tf.ones([2])).items()}
+    metrics = {key: float(value) for key, value in step_module.test_step(gan, Batch(x, y, tf.ones([2]))).items()}
     assert list(metrics) == [*LOSSES, SAMPLES, *ERRORS, *CHANGES]
     real_x, real_y = to_float(x), to_float(y)
     expected = {
@@ -71,7 +71,7 @@ def test_losses_of_pairs_and_their_gradients(make_images):
     x, y, weight = make_images(3, 16, seed=1), make_images(3, 16, seed=2), tf.constant([1.0, 1.0, 0.0])
     gan = as_trained(GAN(3, Config.from_settings(**{**TINIER, **options})))
     (metrics, both, _), (_, alone, _) = (
-        step_module.train_step(gan, x, y, weight, is_pair=tf.constant(is_pair))
+        step_module.train_step(gan, Batch(x, y, weight, is_pair=tf.constant(is_pair)))
         for is_pair in ([1.0, 0.0, 1.0], [0.0, 0.0, 0.0])
     )
     assert set(gan.metric_names["train"]) == {*LOSSES, "loss_G/paired", "loss_F/paired"} < set(metrics)
@@ -96,7 +96,7 @@ def test_losses_of_pairs_and_their_gradients(make_images):
 def test_silent_failures_show_in_the_metrics(make_images, network, failures):
     gan = GAN(2, Config.from_settings(**TINY))
     gan.networks.generators["G"] = network
-    metrics = step_module.test_step(gan, make_images(2, seed=1), make_images(2, seed=2), tf.ones([2]))
+    metrics = step_module.test_step(gan, Batch(make_images(2, seed=1), make_images(2, seed=2), tf.ones([2])))
     assert set(find_silent_failures({}, {key: float(value) for key, value in metrics.items()})) == failures
 
 
@@ -107,7 +107,7 @@ def test_different_channels_have_no_identity_loss():
     x, y = (np.random.default_rng(0).integers(0, 256, (1, 32, 32, c)).astype(np.uint8) for c in (1, 4))
     metrics = eager_step(gan, x, y)
     assert metrics["loss_G/identity"] == 0 and np.isfinite([*metrics.values()]).all()
-    tested = step_module.test_step(gan, x, y, tf.ones([1]))
+    tested = step_module.test_step(gan, Batch(x, y, tf.ones([1])))
     assert not {"error/MAE(X, F(X))", "change/MAE(X, G(X))"} & set(tested) and {
         "error/MAE(X, F(G(X)))",
         *LOSSES,

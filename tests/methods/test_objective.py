@@ -4,7 +4,7 @@ import tensorflow as tf
 from cyclegan.config import Config
 from cyclegan.methods import OBJECTIVES
 from cyclegan.methods.cut import CUTObjective
-from cyclegan.training.step import GAN, train_step
+from cyclegan.training.step import GAN, Batch, train_step
 from tests.training.helpers import TINIER, TINY
 
 
@@ -41,7 +41,7 @@ def test_a_loss_without_a_name_is_an_error(monkeypatch, make_images):
     with pytest.raises(
         ValueError, match=r"losses \['loss_G/nce'\] of Forgetful: expected only losses named in its `parts`"
     ):
-        train_step(gan, make_images(1, 16, seed=1), make_images(1, 16, seed=2), tf.ones([1]))
+        train_step(gan, Batch(make_images(1, 16, seed=1), make_images(1, 16, seed=2), tf.ones([1])))
 
 
 def test_each_total_is_the_sum_of_all_trained_losses(make_images):
@@ -50,7 +50,7 @@ def test_each_total_is_the_sum_of_all_trained_losses(make_images):
     options.update({"adversarial": "wgan-gp", "r1": 0.5, "weight_decay": 0.1})
     gan = GAN(2, Config.from_settings(**{**TINIER, **options}))
     images = make_images(2, 16, seed=1), make_images(2, 16, seed=2)
-    metrics, _, _ = train_step(gan, *images, tf.constant([1.0, 0.0]), is_pair=tf.ones([2]))
+    metrics, _, _ = train_step(gan, Batch(*images, tf.constant([1.0, 0.0]), is_pair=tf.ones([2])))
     of_generators = ("loss", "cycle", "ssim", "identity", "paired", "weight_decay")
     parts = {**dict.fromkeys("GF", of_generators), **dict.fromkeys("XY", ("loss", "penalty", "weight_decay"))}
     assert set(gan.metric_names["train"]) == {f"loss_{n}/{part}" for n in parts for part in (*parts[n], "total")}
@@ -63,6 +63,6 @@ def test_each_total_is_the_sum_of_all_trained_losses(make_images):
 
 def test_the_weight_decay_of_a_generator_includes_its_heads(make_images):
     gan = GAN(1, Config.from_settings(**{**TINIER, "objective": "cut", "weight_decay": 0.5}))
-    metrics, _, _ = train_step(gan, make_images(1, 16, seed=1), make_images(1, 16, seed=2), tf.ones([1]))
+    metrics, _, _ = train_step(gan, Batch(make_images(1, 16, seed=1), make_images(1, 16, seed=2), tf.ones([1])))
     trained = [each.numpy() for each in gan.networks.generator_variables if len(each.shape) > 1]
     assert float(metrics["loss_G/weight_decay"]) == pytest.approx(0.25 * sum((w**2).sum() for w in trained), rel=1e-4)

@@ -202,16 +202,20 @@ def test_stubborn_workers_are_killed(launcher):
     assert "killing the workers that are still there after 1 s" in launcher.process.stderr.read()
 
 
-@pytest.mark.parametrize("arguments", [[], ["0"], ["two"], ["100"]])
-def test_refuses_bad_numbers(launcher, arguments):
-    code, out, err = launcher.run(*arguments)
-    assert (code, out) == (2, "") and err.count("\n") == 1
-    assert "expected a number of workers from 1 to 99; usage: scripts/launch_local.sh N [--] [flags of train.py]" in err
+USAGE = "expected a number of workers from 1 to 99; usage: scripts/launch_local.sh N [--] [flags of train.py]"
 
 
-def test_a_bad_grace_is_refused(launcher):
-    refusal = "launch_local: GRACE=1m: expected a number of seconds\n"
-    assert launcher.run("2", environment={"GRACE": "1m"}) == (2, "", refusal)
+@pytest.mark.parametrize(
+    "arguments, environment, refusal",
+    [
+        *((arguments, {}, USAGE) for arguments in ([], ["0"], ["two"], ["100"])),
+        (["2"], {"GRACE": "1m"}, "launch_local: GRACE=1m: expected a number of seconds"),
+        (["2"], {"CUDA_VISIBLE_DEVICES": "0,1,2"}, "0,1,2 lists 3 GPUs, expected a number that 2 divides"),
+    ],
+)
+def test_bad_numbers_are_refused(launcher, arguments, environment, refusal):
+    code, out, err = launcher.run(*arguments, environment=environment)
+    assert (code, out) == (2, "") and err.count("\n") == 1 and refusal in err and not launcher.pids()
 
 
 @pytest.mark.sampled
@@ -231,9 +235,3 @@ def test_divides_gpus(launcher, visible, expected):
     plan = {"0": {"seconds": 0}, "1": {"seconds": 0}}
     assert launcher.run("2", environment=environment, plan=plan) == (0, "", "")
     assert [start["gpus"] for start in launcher.wait("start", 2)] == expected
-
-
-def test_refuses_indivisible_gpus(launcher):
-    code, out, err = launcher.run("2", environment={"CUDA_VISIBLE_DEVICES": "0,1,2"})
-    assert (code, out) == (2, "") and err.count("\n") == 1 and not launcher.pids()
-    assert "2 workers: CUDA_VISIBLE_DEVICES=0,1,2 lists 3 GPUs, expected a number that 2 divides" in err

@@ -3,7 +3,7 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.run.checkpoints import ShardedState
-from cyclegan.training.step import GAN, train_step, update
+from cyclegan.training.step import GAN, Batch, train_step, update
 
 FEW_LAYERS = {"residual_blocks": 0, "discriminator_layers": 1}  # many layers take long to trace
 TINY = {"filters": 4, **FEW_LAYERS, "residual_blocks": 1, "image_size": 32, "precision": "float32"}
@@ -110,7 +110,7 @@ def assign_state(gan, values):
 
 def eager_step(gan, x, y, weight=None):
     weight = np.ones(len(x), np.float32) if weight is None else np.array(weight, np.float32)
-    metrics, gradients, carry = train_step(gan, x, y, tf.constant(weight))
+    metrics, gradients, carry = train_step(gan, Batch(x, y, tf.constant(weight)))
     update(gan, gradients, tf.constant(True), carry)
     return {key: float(value) for key, value in metrics.items()}
 

@@ -14,7 +14,7 @@ from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE
 from cyclegan.networks import compat, normalization
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
-from cyclegan.training.step import GAN, compile_train_step, train_step, update
+from cyclegan.training.step import GAN, Batch, compile_train_step, train_step, update
 from tests.training.helpers import (
     LOSSES,
     SETS,
@@ -214,7 +214,7 @@ RECOMPUTED = {**TINIER, "residual_blocks": 1, "lambda_identity": 0.0}  # only re
 
 def train(gan, *images):
     """Train a step, without a graph."""
-    _, gradients, carry = train_step(gan, *images, tf.ones([1]))
+    _, gradients, carry = train_step(gan, Batch(*images, tf.ones([1])))
     update(gan, gradients, tf.constant(True), carry)
 
 

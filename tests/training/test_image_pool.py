@@ -111,23 +111,13 @@ def test_replicas_hold_and_show_their_slots_only(replicas, strategies):
     np.testing.assert_array_equal(pool.read()["images"], alone.read()["images"])
 
 
-@pytest.mark.parametrize(
-    "size, batch, expected",
-    [
-        (6, 2, [[0, 2, 4], [1, 3, 5]]),  # as it was
-        (6, 3, [[0, 3], [1, 4], [2, 5]]),
-        (6, 1, [[0, 1, 2, 3, 4, 5]]),
-        (4, 4, [[0], [1], [2], [3]]),  # no room for two of them
-        (12, 4, [[0, 4], [1, 5], [2], [3]]),
-    ],
-)
-def test_another_global_batch_deals_the_images_in_order(size, batch, expected):
+@pytest.mark.parametrize("size, batch", [(6, 2), (6, 3), (12, 2)])
+def test_another_global_batch_or_size_empties_the_pool(size, batch):
     pool, other = ImagePool(6, 2, SHAPE), ImagePool(size, batch, SHAPE)
     run_steps(pool, 2, 3, np.random.default_rng(0))
+    run_steps(other, batch, 1, np.random.default_rng(0))
     other.write(pool.read())
-    stored = other.read()
-    found = [slot[:count, 0, 0, 0].tolist() for slot, count in zip(stored["images"], stored["counts"])]
-    assert found == expected
+    assert other.read()["counts"].tolist() == ([3, 3] if (size, batch) == (6, 2) else [0] * batch)
 
 
 def test_images_of_another_size_are_refused():

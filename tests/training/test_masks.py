@@ -13,7 +13,7 @@ from cyclegan.methods import losses
 from cyclegan.methods.objective import Inputs
 from cyclegan.training import callbacks
 from cyclegan.training import step as step_module
-from cyclegan.training.step import GAN, compile_test_step, compile_train_step, train_step
+from cyclegan.training.step import GAN, Batch, compile_test_step, compile_train_step, train_step
 from tests.training.helpers import TINIER, TINY, as_trained, flat, weights, with_sgd
 
 PAIRED = {"dataset": "folder", "paired_names": True, "lambda_paired": 5.0}
@@ -41,7 +41,7 @@ def make(options):
 
 def step(gan, x, y, masks=()):
     is_pair = tf.ones([1]) if "loss_G/paired" in gan.metric_names["train"] else None
-    metrics, gradients, _ = train_step(gan, x, y, tf.ones([1]), is_pair=is_pair, masks=masks)
+    metrics, gradients, _ = train_step(gan, Batch(x, y, tf.ones([1]), is_pair=is_pair, masks=masks))
     return {name: float(value) for name, value in metrics.items()}, flat(tf.nest.flatten(gradients))
 
 
@@ -107,10 +107,10 @@ def test_losses_by_hand(make_images):
     }
     for name, value in expected.items():
         assert metrics[name] == pytest.approx(float(value), rel=1e-4), name
-    tested = step_module.test_step(gan, bytes_x, bytes_y, tf.ones([1]), *MASKS)
+    tested = step_module.test_step(gan, Batch(bytes_x, bytes_y, tf.ones([1]), masks=MASKS))
     inside = float(tf.reduce_sum(m_x * tf.abs(x - G(x))) / (3 * m_x.sum()))
     assert float(tested["change/MAE(X, G(X))"]) == pytest.approx(inside, rel=1e-4)
-    empty = step_module.test_step(gan, bytes_x, bytes_y, tf.ones([1]), *[np.zeros_like(m_x)] * 2)
+    empty = step_module.test_step(gan, Batch(bytes_x, bytes_y, tf.ones([1]), masks=[np.zeros_like(m_x)] * 2))
     assert np.isfinite([float(value) for value in empty.values()]).all()
 
 

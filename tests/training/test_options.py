@@ -10,7 +10,7 @@ from cyclegan.config import Config
 from cyclegan.config.command_line import PRESETS, parse_args
 from cyclegan.distribution import hardware
 from cyclegan.training import schedule, setup
-from cyclegan.training.step import GAN, train_step, update
+from cyclegan.training.step import GAN, Batch, train_step, update
 from tests.training.helpers import as_trained, flat, weights
 
 STEPS = 3
@@ -59,7 +59,7 @@ def _outcome(options):
     is_pair = tf.ones([1]) if config.uses_pairs else None
     rates = tf.constant(schedule.learning_rates(config.optimization, 0.75), tf.float32)
     for step, (x, y) in enumerate(zip(*images)):
-        metrics, gradients, carry = train_step(gan, x, y, tf.ones([1]), step, is_pair=is_pair)
+        metrics, gradients, carry = train_step(gan, Batch(x, y, tf.ones([1]), is_pair=is_pair), step)
         update(gan, gradients, tf.constant(True), carry, step, rates)
     assert np.isfinite([float(value) for value in metrics.values()]).all()
     trained = flat(

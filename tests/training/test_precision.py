@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from cyclegan.config import Config
 from cyclegan.methods.objective import LOSS_SCALE
-from cyclegan.training.step import GAN, train_step, update
+from cyclegan.training.step import GAN, Batch, train_step, update
 from tests.training.helpers import TINY, as_trained
 
 
@@ -20,7 +20,7 @@ def step_in_precision(precision, x, y, scale=None):
     received = []
     for optimizer in (gan.generator_optimizer, gan.discriminator_optimizer):
         optimizer.apply = lambda gradients, variables, rate, good: received.append(gradients)
-    metrics, gradients, carry = train_step(gan, x, y, tf.ones([2]))
+    metrics, gradients, carry = train_step(gan, Batch(x, y, tf.ones([2])))
     update(gan, gradients, tf.constant(True), carry)
     values = (
         *metrics.values(),
@@ -68,6 +68,6 @@ def test_penalties_in_float16(make_images):
         )
         for network in (gan.networks["D_X"], gan.networks["D_Y"]):  # gradients as small as in a large network
             network.trainable_variables[0].assign(network.trainable_variables[0] * 1e-4)
-        metrics, _, _ = train_step(gan, make_images(2, seed=1), make_images(2, seed=2), tf.ones([2]))
+        metrics, _, _ = train_step(gan, Batch(make_images(2, seed=1), make_images(2, seed=2), tf.ones([2])))
         outcomes.append([5 - float(metrics[f"loss_{domain}/penalty"]) for domain in "XY"])  # 5 for a gradient of 0
     assert outcomes[1] == pytest.approx(outcomes[0], rel=5e-2)

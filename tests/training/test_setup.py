@@ -35,21 +35,14 @@ from cyclegan.training.setup import (
 from cyclegan.training.step import GAN, compile_train_step
 from tests.training.helpers import FEW_LAYERS, TINIER, as_trained, state_values
 
-CHIEF, OTHER = types.SimpleNamespace(is_chief=True), types.SimpleNamespace(is_chief=False)
 
-
-def test_precision_follows_the_devices_only_if_it_is_not_given(monkeypatch):
+@pytest.mark.parametrize("given, expected", [("auto", "bfloat16"), ("float32", "float32"), ("float16", "float16")])
+def test_precision_follows_the_devices_unless_given_and_only_the_chief_shows_progress(monkeypatch, given, expected):
     monkeypatch.setattr(hardware, "best_precision", lambda: "bfloat16")
-    for given, expected in (("auto", "bfloat16"), ("float32", "float32"), ("float16", "float16")):
-        config = Config.from_settings(precision=given, verbose=2)
-        assert config_of_worker(config, CHIEF) == config.replace(precision=expected)
-
-
-@pytest.mark.parametrize("verbose", [0, 1, 2])
-def test_only_the_chief_shows_progress(verbose):
-    config = Config.from_settings(precision="float32", verbose=verbose)
-    assert config_of_worker(config, CHIEF) is config
-    assert config_of_worker(config, OTHER) == config.replace(verbose=0)
+    config = Config.from_settings(precision=given, verbose=2)
+    for is_chief, verbose in ((True, 2), (False, 0)):
+        worker = types.SimpleNamespace(is_chief=is_chief)
+        assert config_of_worker(config, worker) == config.replace(precision=expected, verbose=verbose)
 
 
 @pytest.fixture
@@ -183,11 +176,8 @@ def test_another_batch_size_causes_a_warning_with_advice(replicas, batch, steps,
     (text,) = batch_size_warnings(6, batch, replicas)
     assert text.startswith(f"the global batch is {batch} pairs instead of 6 from here on")
     assert f"has {steps} steps, " in text and text.endswith(f"For the same batch use {advice}")
-
-
-def test_image_pools_may_drop_images():
-    with_pools, without = (batch_size_warnings(6, 3, 3, has_pools=each)[0] for each in (True, False))
-    assert with_pools == without.replace("changes,", "changes, image pools are redistributed and may drop images,")
+    pools = "changes, image pools begin anew,"
+    assert batch_size_warnings(6, batch, replicas, has_pools=True) == [text.replace("changes,", pools)]
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])

@@ -11,7 +11,7 @@ from cyclegan.methods.randomness import StepRandomness
 from cyclegan.training import step as step_module
 from cyclegan.training.callbacks import translate_samples
 from cyclegan.training.optimizers import pack, unpack, zero_unless
-from cyclegan.training.step import GAN, train_step, turns, update
+from cyclegan.training.step import GAN, Batch, train_step, turns, update
 from tests.training.helpers import (
     FEW_LAYERS,
     TINY,
@@ -95,7 +95,7 @@ def test_pool_shows_old_fakes_to_the_discriminators_only(make_images):
     stored = None
     for step, swap in enumerate(swaps):
         x, y = make_images(1, seed=step), make_images(1, seed=100 + step)
-        metrics, _, carry = train_step(gan, x, y, tf.constant(weight), step)
+        metrics, _, carry = train_step(gan, Batch(x, y, tf.constant(weight)), step)
         gan.pools["Y"].store(carry[0][0], tf.constant(True))
         fake = gan.networks["G"](to_float(x))
         shown = stored if swap and step else fake
@@ -119,7 +119,7 @@ def test_weight_decay_adds_kernels_to_the_gradients(make_images):
 def test_biases_that_training_leaves_out_have_gradient_0(make_images):
     gan = GAN(1, Config.from_settings(**{**TINY, **FEW_LAYERS, "variant": "paper"}))
     images = make_images(1)
-    _, gradients, _ = train_step(gan, images, images, tf.ones([1]))
+    _, gradients, _ = train_step(gan, Batch(images, images, tf.ones([1])))
     variables = gan.networks.generator_variables, gan.networks.discriminator_variables
     for part, of in zip(gradients, variables):
         assert [gradient.shape for gradient in part] == [variable.shape for variable in of]
@@ -154,7 +154,7 @@ def test_ema_weights_follow_and_are_in_use(make_images):
     np.testing.assert_array_equal(
         cycle_y, gan.networks.ema_generators["G"](gan.networks.ema_generators["F"](to_float(y)))
     )
-    error = float(step_module.test_step(gan, x, y, tf.ones([2]))["error/MAE(X, F(X))"])
+    error = float(step_module.test_step(gan, Batch(x, y, tf.ones([2])))["error/MAE(X, F(X))"])
     assert error == pytest.approx(
         float(tf.reduce_mean(tf.abs(to_float(x) - gan.networks.ema_generators["F"](to_float(x))))), rel=1e-5
     )
@@ -181,7 +181,7 @@ def test_networks_update_only_on_their_turn(make_images):
     x, y = make_images(2, seed=1), make_images(2, seed=2)
     for step, turn in ((0, False), (1, True)):
         before = weights(gan)
-        _, received, carry = train_step(gan, x, y, tf.ones([2]), step)
+        _, received, carry = train_step(gan, Batch(x, y, tf.ones([2])), step)
         update(gan, received, tf.constant(True), carry, tf.constant(step))
         moved = [not np.array_equal(a, b) for a, b in zip(before, weights(gan))]
         count = len(gan.networks.generator_variables)
@@ -199,7 +199,7 @@ def test_nonfinite_step_changes_no_state(make_images):
     before = state_values(gan)
     assert len(gan.networks.statistics) > 10
     for finite in (False, True):
-        _, received, carry = train_step(gan, x, y, tf.ones([1]), 1)
+        _, received, carry = train_step(gan, Batch(x, y, tf.ones([1])), 1)
         update(gan, received, tf.constant(finite), carry, tf.constant(1))
         same = [np.array_equal(a, b) for a, b in zip(before, state_values(gan))]
         assert all(same) is not finite
