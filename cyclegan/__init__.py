@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cyclegan.api import Run, load, train
     from cyclegan.inference.translate_files import translate
 
-__version__ = "1.1.0"
+__version__ = "0.1.0"
 
 __all__ = ["Run", "UserError", "__version__", "load", "train", "translate"]
 
