@@ -89,6 +89,14 @@ def test_kill_at_any_step_is_bit_exact(world, undisturbed, tmp_path, step, minut
     check_equal(world, trainer, tmp_path, undisturbed)
 
 
+@pytest.mark.slow
+def test_repeated_kills_are_bit_exact(world, undisturbed, tmp_path):
+    for step in (1, 3, 2, 4, 1, 2, 3):
+        with pytest.raises(Killed):
+            world.finish(tmp_path, kill_at(step), checkpoint_minutes=0)
+    check_equal(world, world.finish(tmp_path), tmp_path, undisturbed)
+
+
 def test_sigusr1_saves_and_training_continues(world, undisturbed, tmp_path, caplog):
     caplog.set_level("INFO")
     saved = []
