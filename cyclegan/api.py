@@ -41,7 +41,7 @@ class Run(Model):
 
     def __init__(self, run: str | os.PathLike[str], checkpoint: str | None = None, **options: Any) -> None:
         """Load a run; see `Model` for the arguments."""
-        check_run(run)
+        check_run(run, checkpoint=checkpoint)
         super().__init__(run, checkpoint, **options)
 
     def evaluate(self, **options: Any) -> dict[str, dict[str, float]]:

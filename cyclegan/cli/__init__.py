@@ -7,9 +7,8 @@ import pathlib
 from collections.abc import Sequence
 
 from cyclegan.errors import UserError, check_path, printable
-
-EXPORTS = (".onnx", ".tflite", ".keras")  # endings of exported networks
-MARKERS = ("saved_model.pb", "networks.json")  # files in folders that are exported networks
+from cyclegan.export import ENDINGS, MARKERS
+from cyclegan.run.run_directory import find_checkpoints
 
 
 def describe_path(path: str | os.PathLike[str]) -> str:
@@ -22,7 +21,7 @@ def describe_path(path: str | os.PathLike[str]) -> str:
         return describe_missing(path, "file or folder").replace("no such", "no", 1)
     if (path / "config.json").is_file():
         return "a run"
-    if path.suffix in EXPORTS or any((path / name).is_file() for name in MARKERS):
+    if path.suffix in ENDINGS or any((path / name).is_file() for name in MARKERS.values()):
         return "an exported network"
     if path.is_file():
         return "an image" if is_image(os.fspath(path)) else "a file"
@@ -30,15 +29,20 @@ def describe_path(path: str | os.PathLike[str]) -> str:
     return "a folder of images" if found else "a folder without a run or images"
 
 
-def check_run(run: str | os.PathLike[str], others: Sequence[str | os.PathLike[str]] = ()) -> None:
-    """Raise `UserError` if a path is not a run; name another argument that is one."""
+def check_run(
+    run: str | os.PathLike[str], others: Sequence[str | os.PathLike[str]] = (), checkpoint: str | None = None
+) -> None:
+    """Raise `UserError` if a path is not a run, naming another argument that is one, or has no such checkpoint."""
     check_path(os.fspath(run))
-    if (pathlib.Path(run).expanduser() / "config.json").is_file():
+    folder = pathlib.Path(run).expanduser()
+    if (folder / "config.json").is_file():
+        if checkpoint:
+            find_checkpoints(folder / "checkpoints", checkpoint)
         return
     what = f"{printable(run)} is {describe_path(run)}"
     if swapped := [other for other in others if describe_path(other) == "a run"]:
         raise UserError(f"{what}, {printable(swapped[0])} a run: swap them")
-    if runs := sorted(path.parent.name for path in pathlib.Path(run).expanduser().glob("*/config.json")):
+    if runs := sorted(path.parent.name for path in folder.glob("*/config.json")):
         raise UserError(f"{what}; expected a run in it: {printable(', '.join(runs[:9]))}")
     raise UserError(f"{what}; expected the folder of a run, see --output_dir of training")
 

@@ -46,7 +46,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--direction", choices=tuple(DIRECTIONS), help="score only this direction (default: both)")
     add(
         "--protocol",
-        metavar="NAME",
+        choices=("cut",),
         help="evaluate as a paper does, at the best and at the last checkpoint: cut (Park et al. 2020) compares all"
         " held-out images at 256 x 256 pixels with the features fid",
     )
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
     run, checkpoint, file = (arguments.pop(name) for name in ("run", "checkpoint", "json"))
     all_checkpoints = arguments.pop("all_checkpoints")
     path = file and whole_file.check_file(file)
-    check_run(run)
+    check_run(run, checkpoint=checkpoint)
     with terminal.phase("Starting TensorFlow", if_slow=True), terminal.start():
         from cyclegan.evaluation.score_run import ScoreOptions, score_checkpoints, score_run
 

@@ -20,6 +20,7 @@ from cyclegan.cli import check_run
 from cyclegan.config.command_line import ArgumentParser, size
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError
+from cyclegan.export import ENDINGS, check
 
 if TYPE_CHECKING:
     from cyclegan.config.data import DataConfig
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cyclegan.export")
 
-ENDINGS = {".keras": "keras", ".onnx": "onnx", ".tflite": "tflite"}  # formats by the ending of a file's name
 FOLDERS = ("web", "hub")  # formats that hold the generators of all directions
 FILES = ("savedmodel", *ENDINGS.values())  # formats of one generator
 # Formats that have a flag.
@@ -98,15 +98,15 @@ def export_run(  # noqa: PLR0913  the flags of the command
         UserError: The request can't work, or the output of the file is not the network's; nothing was written.
     """
     out = pathlib.Path(out).expanduser()
-    check_run(run, [out])
+    check_run(run, [out], checkpoint)
     format = _choose_format(out, format)
     _check_flags(format, float16=float16, int8=int8, runtime=runtime, uint8=uint8, size=size)
+    check(out, format, overwrite)
     with terminal.phase("Starting TensorFlow", if_slow=True), terminal.start():
         from cyclegan.data.sources import comparison_images
         from cyclegan.export import exporter, hub, web_page
         from cyclegan.inference.model import Model
 
-    exporter.check(out, format, overwrite)
     model = Model(run, checkpoint, "float32", device="CPU:0")  # GPUs may round more than the exported formats
     data, multiple = model.config.data, model.config.networks.multiple
     shape = size and size[::-1]

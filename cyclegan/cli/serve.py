@@ -178,7 +178,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         UserError: The run can't be loaded, or the port is taken.
     """
     given = parse(argv)
-    check_run(given.run)
+    check_run(given.run, checkpoint=given.checkpoint)
     try:
         import fastapi  # noqa: F401  for `make_app`
         import uvicorn

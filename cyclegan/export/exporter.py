@@ -19,7 +19,6 @@ import tensorflow as tf
 from cyclegan import whole_file
 from cyclegan.errors import UserError, printable
 from cyclegan.networks import compat, layers, normalization
-from cyclegan.run.checkpoints import PATTERN
 
 INPUT, OUTPUT = "picture", "translated"  # names of the input and the output in exported files
 LEVELS = 127.5  # gray levels per unit of the networks' value range [-1, 1]
@@ -135,30 +134,12 @@ EXPORT_FORMATS = {
     "onnx": ExportFormat(_write_onnx, _load_onnx),
     "tflite": ExportFormat(_write_tflite, _load_tflite),
 }
-MARKERS = {"savedmodel": "saved_model.pb", "web": "networks.json", "hub": "scores.json"}  # files in each such folder
 
 
 class ExportError(UserError):
     """The output of the file is not the network's, although the request was right."""
 
     exit_code = 1
-
-
-def check(out: pathlib.Path, format: str, overwrite: bool = False) -> None:
-    """Raise `UserError` if an export cannot be written, before anything is computed."""
-    if format == "savedmodel" and PATTERN.search(os.path.abspath(out)):
-        raise UserError(
-            f"{printable(out)}: TensorFlow loads no SavedModel from a path with [ ] * ? or \\, which it"
-            " takes for a pattern; choose another path"
-        )
-    whole_file.check_folder(out.parent)
-    if os.path.lexists(out) and not overwrite:
-        raise UserError(f"{printable(out)} exists; choose another name, or --overwrite to replace it")
-    if out.is_dir() and not (format in MARKERS and (out / MARKERS[format]).is_file()):
-        raise UserError(
-            f"{printable(out)} is a folder that --format {format} did not make, so --overwrite does not replace"
-            " it; choose another name"
-        )
 
 
 def export(generator: tf.keras.Model, out: pathlib.Path, images: Sequence[np.ndarray], options: ExportOptions) -> float:

@@ -17,8 +17,8 @@ from cyclegan.config import serialization
 from cyclegan.config.config import SETTINGS_OF_A_WORKER, all_settings
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import printable
-from cyclegan.export import exporter
-from cyclegan.export.exporter import INPUT, MARKERS, OUTPUT, ExportOptions
+from cyclegan.export import MARKERS, exporter
+from cyclegan.export.exporter import INPUT, OUTPUT, ExportOptions
 from cyclegan.inference.model import Model
 from cyclegan.run import metrics_log
 

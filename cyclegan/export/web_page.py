@@ -18,8 +18,8 @@ import tensorflow as tf
 from cyclegan import terminal
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError, printable
-from cyclegan.export import exporter
-from cyclegan.export.exporter import MARKERS, ExportOptions
+from cyclegan.export import MARKERS, exporter
+from cyclegan.export.exporter import ExportOptions
 
 PAGE_FILES = pathlib.Path(__file__).with_name("web")  # folder of the files of each page
 RUNTIME = "onnxruntime-web@1.22.0"  # the package of ONNX Runtime Web in npm's registry

@@ -29,7 +29,7 @@ from google.protobuf.message import DecodeError
 
 from cyclegan.distribution.workers import Workers
 from cyclegan.errors import UserError, first_line
-from cyclegan.run.run_directory import checkpoint_number, saved_checkpoints
+from cyclegan.run.run_directory import PATTERN, checkpoint_number, find_checkpoints, saved_checkpoints
 from cyclegan.run.train_state import TrainState
 from cyclegan.whole_file import sync
 
@@ -40,7 +40,6 @@ UNREADABLE = (
     *(OSError, ValueError, TypeError, LookupError, AssertionError, MemoryError),
     *(UserError, DecodeError, tf.errors.OpError),
 )
-PATTERN = re.compile(r"[][*?\\]")  # letters that make TensorFlow look for files that match a path
 # Messages that TensorFlow logs for each variable of a checkpoint that it could not read to its end.
 UNRESTORED = ("Detecting that an object or model or tf.train.Checkpoint is being", "Value in checkpoint could not")
 
@@ -251,9 +250,7 @@ class CheckpointManager:
             fix = "; start over with --clear_output_dir or in another --output_dir" if strict else ""
             raise UserError(f"{'; '.join(failed.values())}: expected a checkpoint that this program wrote{fix}")
         if name:
-            names = ", ".join(path.name for path in saved_checkpoints(self.folder, "*"))
-            expected = f"one of {names}" if names else "a run that has saved checkpoints"
-            raise UserError(f"{self.folder / name}: no such checkpoint; expected {expected}")
+            find_checkpoints(self.folder, name)  # raises the error
         return None
 
     def _read(self, path: pathlib.Path, strict: bool) -> TrainState:

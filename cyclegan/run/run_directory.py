@@ -27,6 +27,7 @@ IMAGE_SETTINGS = (
 )
 BYTES = " bytes"  # suffix of the fingerprint's entries that may change in the same dataset
 CHECKPOINT = re.compile(r"(epoch_\d+(_pair_\d+)?(_test_\d+)?|best-x2y|best-y2x)-\d+")  # name and number
+PATTERN = re.compile(r"[][*?\\]")  # letters that make TensorFlow look for files that match a path
 EVENTS = "events.out.tfevents.*"
 # Paths that a run writes, without `.lock`, relative to its folder.
 WRITTEN = re.compile(
@@ -47,6 +48,15 @@ def saved_checkpoints(folder: pathlib.Path, name: str = "epoch_*") -> list[pathl
     found = [path for path in folder.glob("*") if CHECKPOINT.fullmatch(path.name) and path.is_dir()]
     found = [path for path in found if fnmatch.filter((path.name, path.name.rpartition("-")[0]), name)]
     return sorted(found, key=lambda path: (path.name.startswith("best"), checkpoint_number(path), path.name))
+
+
+def find_checkpoints(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
+    """Return `saved_checkpoints`; raise `UserError` if there are none."""
+    if found := saved_checkpoints(folder, name):
+        return found
+    names = ", ".join(path.name for path in saved_checkpoints(folder, "*"))
+    expected = f"one of {names}" if names else "a run that has saved checkpoints"
+    raise UserError(f"{folder / name}: no such checkpoint; expected {expected}")
 
 
 def split_checkpoint(path: str) -> tuple[pathlib.Path, str]:

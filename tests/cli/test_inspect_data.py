@@ -14,7 +14,7 @@ def test_script_prints_tables_and_writes_a_page(tmp_path, capsys):
     arguments = [str(tmp_path / "data"), "--load_size", "64"]
     assert inspect_data.main([*arguments, "--html", str(tmp_path / "report")]) == 0
     printed = capsys.readouterr().out
-    assert re.findall(r"^\d+\. (.*):", printed, re.MULTILINE) == list(expected)
+    assert re.findall(r"^\d+\. (.*?):", printed, re.MULTILINE) == list(expected)
     assert "trainB/copy1.png, trainB/copy2.tif" in printed
     assert re.search(r"^images +10 +20 +5 +6$", printed, re.MULTILINE)
     assert re.search(r"^bands +RGB 9, RGB 16 bit 1 +RGB 19, L 1 +RGB +RGB$", printed, re.MULTILINE)

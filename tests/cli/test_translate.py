@@ -60,6 +60,7 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
     [
         ("nowhere in out", "nowhere is no file or folder; expected the folder of a run"),
         ("in run out", "in is a folder of images, run a run: swap them"),
+        ("run in out --checkpoint epoch_9", "epoch_9: no such checkpoint; expected one of "),
         ("a.onnx in run", "a.onnx is an exported network, run a run: swap them"),
         ("run out in", "out is no file or folder, in a folder of images: swap them"),
         ("run in run", "run is a run; expected another folder for the translations"),

@@ -11,8 +11,8 @@ from PIL import Image
 
 from cyclegan.cli import export as command
 from cyclegan.errors import UserError
-from cyclegan.export import exporter
-from cyclegan.export.exporter import EXPORT_FORMATS, MARKERS, ExportError, ExportFormat, ExportOptions, check, export
+from cyclegan.export import MARKERS, check, exporter
+from cyclegan.export.exporter import EXPORT_FORMATS, ExportError, ExportFormat, ExportOptions, export
 from tests.export.models import UNET, make_generator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
