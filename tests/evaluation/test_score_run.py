@@ -269,7 +269,6 @@ def test_pairs_differ_in_folder_and_suffix_only(x, y, counts, example):
         (["--real", ROOT / "tests", "--direction", "x2y"], "no images; expected at least 2 of .png"),
         (["--checkpoint", "best-y2x"], "best-y2x: no such checkpoint; expected one of epoch_0001"),
         (["--features", "weights.h5"], "weights.h5: no such file; expected one of random, inception, fid, fid-tf1,"),
-        (["--protocol", "cur"], "--protocol cur: expected cut"),
         (
             ["--protocol", "cut", "--max_images", 3],
             "--protocol cut compares all held-out images; expected neither --real",
@@ -281,6 +280,11 @@ def test_refuses_requests_that_cannot_work(run, flags, text):
     with pytest.raises(UserError) as error:
         score(run, *flags)
     assert text in str(error.value)
+
+
+def test_an_unknown_protocol_is_refused():
+    with pytest.raises(UserError, match="--protocol cur: expected cut"):
+        score_run.ScoreOptions(protocol="cur")
 
 
 def test_too_little_memory_is_explained(run, monkeypatch):
