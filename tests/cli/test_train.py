@@ -21,7 +21,7 @@ def test_a_missing_tracker_is_reported_before_anything_else(monkeypatch):
     [
         ("absent", "run", "--dataset .*absent: no such folder"),
         ("data", "data/run", "--output_dir .* lies in the folder"),
-        ("loop", "run", "--dataset .*loop: a link to loop, which does not exist"),
+        ("loop", "run", "--dataset .*loop: a link to loop, and leads back to itself"),
     ],
 )
 def test_folders_are_checked_before_tensorflow_starts(monkeypatch, tmp_path, dataset, output, text):

@@ -58,7 +58,7 @@ def test_tensorboard_shows_a_resumed_run(photos, tmp_path, monkeypatch):
         assert text in first.stdout
     assert "Epoch 001/001" in first.stdout and "MAE(X, F(G(X)))" in first.stdout and "Elapsed: " in first.stdout
     assert "Train: 100%" in first.stderr and "images/s" in first.stderr and "Traceback" not in first.stderr
-    second = run(*flags, "--epochs", "2", "--verbose", "2", "--profile", "5:7")
+    second = run(*flags, "--epochs", "2", "--devices", "1", "--verbose", "2", "--profile", "5:7")
     assert second.returncode == 0, second.stderr
     assert f"Resumed from {folder}/checkpoints/epoch_0001-2: 1 of 2 epochs are done" in second.stdout
     assert "the global batch is 1 pairs instead of 2 from here on" in second.stderr

@@ -27,6 +27,7 @@ from tests.system.runs import ROOT, TINY, all_finite, assert_same, lines, photog
 
 @pytest.mark.slow
 def test_mistakes_are_one_line_and_code_2(tmp_path):
+    (tmp_path / "other").mkdir()
     result = run("--dataset", "nowhere", cwd=tmp_path)
     shown = {line.partition(":")[0] for line in result.stdout.splitlines()}  # a slow phase adds its time
     assert result.returncode == 2 and shown <= {"Starting TensorFlow", "Finding the images"}

@@ -118,7 +118,7 @@ class Steps:
 
 def make_dataset(images, batch_size, seed, steps_per_call=1):
     """Return pairs of images with themselves."""
-    return UnpairedDataset(images, images, batch_size, images.shape[1:3], seed, None, steps_per_call)
+    return UnpairedDataset(images, images, batch_size, images.shape[1:3], seed, steps_per_call)
 
 
 def fake_model(**generators):
