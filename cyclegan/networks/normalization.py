@@ -42,7 +42,7 @@ def call_with_moments(
 
     def moments(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         top, bottom, left, right = tf.unstack(core * tf.shape(x)[1] // tf.shape(images)[1])
-        mean, variance = tf.nn.moments(x[:, top:bottom, left:right], axes=[0, 1, 2])
+        mean, variance = (part[0, 0, 0] for part in exact_moments(x[:, top:bottom, left:right], batch=True))
         first, second = tf.unstack(given[len(measured)])
         shifted = mean + first * tf.sqrt(variance + PYTORCH_EPSILON)
         scaled = tf.maximum((variance + PYTORCH_EPSILON) * second - PYTORCH_EPSILON, 0.0)
@@ -55,6 +55,22 @@ def call_with_moments(
         return generator(images, training=False), measured
     finally:
         _active.moments = None
+
+
+def exact_moments(x: tf.Tensor, batch: bool = False) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the mean and the variance over the height, width and, with `batch`, samples of features [N, H, W, C].
+
+    They are float32 [N, 1, 1, C] or [1, 1, 1, C]. On a CPU, a float32 sum over a million pixels is wrong by a percent
+    and more. Sums over the width and then over the height have a thousand summands each.
+    """
+
+    def mean(values: tf.Tensor) -> tf.Tensor:
+        for axis in (2, 1, 0) if batch else (2, 1):
+            values = tf.reduce_mean(values, axis, keepdims=True)
+        return values
+
+    center = mean(x)
+    return center, mean(tf.math.squared_difference(x, center))
 
 
 def widths(generator: tf.keras.Model) -> list[int]:
@@ -119,12 +135,12 @@ class InstanceNormalization(_Base):
     def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Normalize features [N, H, W, C]."""
         values = x.shape[1:].num_elements() or 0  # 0 if the shape is not known yet
-        single, given = tf.cast(x, tf.float32), getattr(_active, "moments", None)
-        if not given and not (training and x.shape[0] and values):
-            return tf.cast(super().call(single), x.dtype)
-        if not given and (values >= LARGE_SAMPLE or hardware.has_accelerator()):
-            return self._normalize_fused(x)
-        mean, variance = given(single) if given else tf.nn.moments(single, axes=[1, 2], keepdims=True)
+        single, moments = tf.cast(x, tf.float32), getattr(_active, "moments", None) or exact_moments
+        if moments is exact_moments and training and x.shape[0] and values:
+            if values >= LARGE_SAMPLE or hardware.has_accelerator():
+                return self._normalize_fused(x)
+            moments = functools.partial(tf.nn.moments, axes=[1, 2], keepdims=True)
+        mean, variance = moments(single)
         y = tf.nn.batch_normalization(single, mean, variance, self.beta, self.gamma, self.epsilon)
         return tf.cast(y, x.dtype)
 
