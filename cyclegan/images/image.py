@@ -7,7 +7,6 @@ import dataclasses
 import errno
 import functools
 import io
-import itertools
 import logging
 import math
 import operator
@@ -25,7 +24,8 @@ MAX_IMAGE_PIXELS = 180_000_000  # above any camera's; more is a mistake or an at
 MAX_BYTES = 2_000_000_000  # of memory while an image is decoded
 ShapeOfImages = tuple[int, Any, Any, int]  # (N, h, w, C); h and w are `None` if they differ between the images
 GRAY_WEIGHTS = (19595, 38470, 7471)  # of red, green and blue in 1/65536: Pillow's mode L, ITU-R 601-2
-MODEL_PIXEL_SCALE, MODEL_TIEPOINT, MODEL_TRANSFORMATION = 33550, 33922, 34264  # tags of GeoTIFF
+MODEL_PIXEL_SCALE, MODEL_TIEPOINT, MODEL_TRANSFORMATION, GEO_KEYS = 33550, 33922, 34264, 34735  # tags of GeoTIFF
+RASTER_IS_POINT = (1025, 0, 1, 2)  # an entry of `GEO_KEYS`
 SAME_LEVEL = 1  # level by which sRGB differs from itself after a conversion
 logger = logging.getLogger(__name__)
 SRGB = ImageCms.createProfile("sRGB")
@@ -86,17 +86,23 @@ class Metadata(NamedTuple):
 
     def resized(self, x: float, y: float) -> Metadata:
         """Return the metadata of an image with `x` times the columns and `y` times the rows."""
-        factors: dict[int, Sequence[float]] = {
-            MODEL_PIXEL_SCALE: (1 / x, 1 / y, 1),
-            MODEL_TIEPOINT: (x, y, 1, 1, 1, 1),
-            MODEL_TRANSFORMATION: (1 / x, 1 / y, 1, 1),
-        }
+        tags = {code: value for code, _, _, value in self.tags}
+        keys = tags.get(GEO_KEYS, ())
+        # Places of pixels begin at the corner of the first, or at its center if it is a point.
+        center = 0.5 if RASTER_IS_POINT in zip(*(keys[i::4] for i in range(4))) else 0.0
+        scaled = {}
+        if MODEL_PIXEL_SCALE in tags:
+            scaled[MODEL_PIXEL_SCALE] = tuple(map(operator.mul, tags[MODEL_PIXEL_SCALE], (1 / x, 1 / y, 1)))
+        if tie_points := tags.get(MODEL_TIEPOINT):
+            points = np.reshape(tie_points[: len(tie_points) // 6 * 6], (-1, 6)).astype(float)
+            points[:, :2] = (points[:, :2] + center) * (x, y) - center
+            scaled[MODEL_TIEPOINT] = tuple(points.ravel().tolist())
+        if len(tags.get(MODEL_TRANSFORMATION, ())) == 16:
+            matrix = np.reshape(tags[MODEL_TRANSFORMATION], (4, 4)).astype(float)
+            matrix[:, :2] /= (x, y)
+            matrix[:, 3] += matrix[:, :2] @ (center * (1 - np.array([x, y])))
+            scaled[MODEL_TRANSFORMATION] = tuple(matrix.ravel().tolist())
         sizes = {"PhysicalSizeX": 1 / x, "PhysicalSizeY": 1 / y}
-        scaled = {
-            code: tuple(map(operator.mul, value, itertools.cycle(factors[code])))
-            for code, _, _, value in self.tags
-            if code in factors
-        }
         return self._replace(
             resolution=self.resolution and (self.resolution[0] * x, self.resolution[1] * y),
             tags=tuple((code, kind, count, scaled.get(code, value)) for code, kind, count, value in self.tags),
@@ -291,6 +297,8 @@ def convert(bands: Bands, channels: int, stretch: bool = False) -> DecodedImage:
                 opacity[rows] = _scale(part[..., -1:], bands.highest, factor)
     opacity = None if opacity is None else upright(opacity, bands.orientation)
     metadata = metadata._replace(profile=b"") if transform else metadata
+    if bands.orientation >= 5:  # its rows become columns
+        metadata = metadata._replace(resolution=metadata.resolution and metadata.resolution[::-1])
     return DecodedImage(upright(pixels, bands.orientation), opacity, metadata, bands.fractional)
 
 

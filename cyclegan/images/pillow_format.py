@@ -193,7 +193,7 @@ def _save_options(name: str, metadata: Metadata, size: tuple[int, int]) -> dict[
         options["dpi"] = tuple(number * (2.54 if metadata.unit == 3 else 1) for number in metadata.resolution)
     with contextlib.suppress(Exception):  # Pillow raises almost anything for damaged EXIF data
         exif = Image.Exif() if metadata.exif is None else metadata.exif
-        if name in EXIF_RESOLUTION and "dpi" in options:
+        if "dpi" in options and (name in EXIF_RESOLUTION or Tag.XResolution in exif):
             exif.update(zip((Tag.XResolution, Tag.YResolution, Tag.ResolutionUnit), (*options["dpi"], 2)))
         if Tag.Orientation in exif:
             exif[Tag.Orientation] = 1
@@ -272,6 +272,10 @@ def _metadata(image: Image.Image) -> Metadata:
     xmp = image.info.get("xmp") or b""
     xmp = re.sub(rb'(tiff:Orientation(?:="|>))\d', rb"\g<1>1", xmp if isinstance(xmp, bytes) else xmp.encode())
     x, y = image.info.get("dpi") or (0, 0)
+    if exif and not x:
+        with contextlib.suppress(TypeError, ValueError):  # missing or damaged
+            inches = 2.54 if exif.get(Tag.ResolutionUnit) == 3 else 1
+            x, y = (float(exif[tag]) * inches for tag in (Tag.XResolution, Tag.YResolution) if tag in exif)
     resolution = (float(x), float(y)) if min(x, y) > 0 else None
     return Metadata(image.info.get("icc_profile") or b"", exif, xmp, resolution)
 

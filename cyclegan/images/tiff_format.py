@@ -238,7 +238,7 @@ class TiffReader(ImageReader):
         self._file.seek(page.dataoffsets[index])
         data = self._file.read(page.databytecounts[index])
         if page.compression in CODESTREAMS and page.compression != COMPRESSION.WEBP:  # which takes 1 GB at most
-            most = max(math.prod(page.chunks), 4 * math.prod(page.chunks[:-1]))  # JPEG XL has no gray
+            most = max(math.prod(page.chunks), 4 * math.prod(page.chunks[:2]))  # JPEG XL has no gray
             size = size_of(data)
             if size is None or not 0 < size.width * size.height * size.bands <= most:
                 raise ImageError("a damaged TIFF file: a strip or tile has another size than its header promises")
@@ -262,9 +262,8 @@ class TiffReader(ImageReader):
             found = dict(OME_SIZE.findall(description)).items()
             sizes = [(name, value if name.endswith("Unit") else float(value)) for name, value in found]
             metadata = metadata._replace(ome=tuple(sizes))
-        if self._orientation > 1:
-            return metadata
-        kept = [tags[code] for code in GEO_TAGS if code in tags]
+        # The place is that of an image that is not turned.
+        kept = [tags[code] for code in GEO_TAGS if code in tags and self._orientation == 1]
         xmp = tags.valueof(Tag.XMLPacket, default=b"")
         return metadata._replace(
             xmp=xmp if isinstance(xmp, bytes) else b"",

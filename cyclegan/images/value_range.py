@@ -107,12 +107,16 @@ def image_to_levels(image: DecodedImage, value_range: ValueRange | None) -> Deco
     return dataclasses.replace(image, pixels=levels, opacity=opacity)
 
 
-def image_to_values(image: DecodedImage, value_range: ValueRange, floats: bool = False) -> DecodedImage:
+def image_to_values(
+    image: DecodedImage, value_range: ValueRange, floats: bool = False, held: ValueRange | None = None
+) -> DecodedImage:
     """Return an image with values of a range, of the type `value_type`, instead of levels; float32 has no opacity.
+
+    The type also holds the values `held`.
 
     With `floats`, the type is float32 if the file may hold fractions, or its value for missing data needs it.
     """
-    dtype = value_type(value_range)
+    dtype = value_type(held or value_range)
     if floats and (image.fractional or not holds_nodata(dtype, image.metadata.nodata)):
         dtype = np.float32
     has_opacity = np.issubdtype(dtype, np.unsignedinteger)

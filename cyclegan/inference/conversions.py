@@ -51,17 +51,21 @@ def to_network(image: DecodedImage, ranges: Ranges, size: Size | None = None) ->
 
 
 def from_network(
-    original: DecodedImage, output: np.ndarray, value_range: ValueRange | None, floats: bool
+    original: DecodedImage,
+    output: np.ndarray,
+    value_range: ValueRange | None,
+    floats: bool,
+    held: ValueRange | None = None,
 ) -> DecodedImage:
     """Return the translation of an image of `to_network`, with the values of a range if there is one.
 
-    It has the opacity of its original, and its color profile if the color space is the same. For `floats`, see
-    `image_to_values`.
+    It has the opacity of its original, and its color profile if the color space is the same. For `floats`
+    and `held`, see `image_to_values`.
     """
     keeps_profile = original.metadata.profile[16:20] == COLOR_SPACES.get(output.shape[2])
     metadata = original.metadata if keeps_profile else original.metadata._replace(profile=b"")
     made = dataclasses.replace(original, pixels=output, metadata=metadata)
-    return image_to_values(made, value_range, floats) if value_range else made
+    return image_to_values(made, value_range, floats, held) if value_range else made
 
 
 def with_own_colors(image: DecodedImage, header: Header, source: reader.Source, any_type: bool) -> DecodedImage:

@@ -454,7 +454,11 @@ class FileTranslator:
         holds_any = formats.FORMATS[task.format].any_values
         if mask is not None and file is not None:
             output = np.where(mask, output, conversions.to_network(file, self._ranges).pixels)
-        made = conversions.from_network(image, output, self._ranges[1], floats=holds_any)
+        held = None
+        source, target = self._ranges
+        if mask is not None and holds_any and source and target:
+            held = min(source[0], target[0]), max(source[1], target[1])
+        made = conversions.from_network(image, output, self._ranges[1], holds_any, held)
         if mask is not None and file is not None and all(self._ranges):
             made = dataclasses.replace(made, pixels=conversions.put_values(made.pixels, file.pixels, ~mask))
         return restore_nodata(made) if holds_any else made

@@ -201,6 +201,16 @@ def test_other_colors_become_rgb(layout):
         assert np.abs(reader.decode(file.getvalue()).astype(int) - np.asarray(colors)).max() <= 3
 
 
+@pytest.mark.parametrize("tile", [None, (32, 32)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_gray_jpeg_xl(dtype, tile):
+    levels = deep_values(1, 48, 40).astype(dtype)
+    content = tiff_of(
+        levels, compression="jpegxl", compressionargs={"lossless": True}, photometric="minisblack", tile=tile
+    )
+    np.testing.assert_array_equal(reader.decode(content, 1, dtype), levels)
+
+
 @pytest.mark.parametrize("compression", ["jpeg", "jpeg2000", "webp", "jpegxl", "lerc", "zstd"])
 def test_compressions(compression):
     smooth = np.indices((64, 48)).sum(axis=0)[..., None] * np.array([1, 2, 2])

@@ -119,6 +119,9 @@ def test_metadata_is_kept(tmp_path):
     tags[0x010F], tags[0x0112] = "a camera", 6
     tags.get_ifd(0x8769).update({0xA002: 12, 0xA003: 8, 0x829A: 0.5})  # width and height in pixels, exposure
     xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
+    tags.update({0x011A: 300.0, 0x011B: 150.0, 0x0128: 2})
+    Image.fromarray(noise((8, 12, 3))).save(tmp_path / "a.webp", lossless=True, exif=tags)
+    assert reader.decode_values(tmp_path / "a.webp").metadata.resolution == (150, 300)
     Image.fromarray(noise((8, 12, 3))).save(tmp_path / "a.jpg", exif=tags, xmp=xmp, dpi=(300, 150))
     image = reader.decode_values(tmp_path / "a.jpg")
     assert image.pixels.shape == (12, 8, 3)
@@ -134,10 +137,9 @@ def test_metadata_is_kept(tmp_path):
             )
             details = dict(written.getexif().get_ifd(0x8769))
             assert name == "b.tif" or details == {0xA002: 8, 0xA003: 12, 0x829A: 0.5}, name  # as it was turned
-            resolution = (
-                [written.getexif()[tag] for tag in (0x011A, 0x011B)] if name == "b.webp" else written.info["dpi"]
-            )
-            assert np.abs(np.array(resolution, float) - (300, 150)).max() < 0.1, name
+            found = [] if name == "b.webp" else [written.info["dpi"]]
+            found += [[written.getexif()[tag] for tag in (0x011A, 0x011B)]]  # turned, too
+            assert np.abs(np.array(found, float) - (150, 300)).max() < 0.1, name
 
 
 @pytest.mark.parametrize("size", [(12, 8), (24, 4)])

@@ -164,8 +164,14 @@ def test_nan_stays_nan_beside_another_value_without_data(tmp_path):
         assert (found[few:-few] >= 0).all()
 
 
-@pytest.mark.parametrize("name", ["int16.tif", "float.tif", "stack.npy", "a.dcm", "slope.dcm"])
-def test_outside_of_the_masks_values_stay_those_of_the_file(tmp_path, name):
+@pytest.mark.parametrize(
+    "name, target",
+    [
+        *((name, "-100:100") for name in ("int16.tif", "float.tif", "stack.npy", "a.dcm", "slope.dcm")),
+        ("int16.tif", "0:90"),
+    ],
+)
+def test_outside_of_the_masks_values_stay_those_of_the_file(tmp_path, name, target):
     """Values outside of the value range, too, which are clipped where the networks see them."""
     values, mask = twelve_bits() - 1024.0, np.zeros((*twelve_bits().shape, 1), np.uint8)
     mask[4:12] = 1
@@ -187,7 +193,7 @@ def test_outside_of_the_masks_values_stay_those_of_the_file(tmp_path, name):
         (tmp_path / "mask.npy").rename(tmp_path / "masks" / "stack.npy")
     else:
         formats.write((tmp_path / "masks" / name).with_suffix(".png"), DecodedImage(mask))
-    model = SameImage(**both("-100:100"))
+    model = SameImage(value_range_x="-100:100", value_range_y=target)
     report = translate(model, tmp_path / name, tmp_path / "out" / name, masks=tmp_path / "masks", stacks=stacks)
     assert not report.failed
     found = reader.decode_values(tmp_path / "out" / name, 1).pixels[..., 0]
@@ -276,12 +282,13 @@ def test_a_file_that_cannot_be_read_or_written_fails_alone(folder, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of rasterio
-@pytest.mark.parametrize("size", [None, (20, 16)])
-def test_rasterio_finds_a_translated_geotiff_at_the_same_place(tmp_path, size):
+@pytest.mark.parametrize("size, area_or_point", [(None, "Area"), ((20, 16), "Area"), ((20, 16), "Point")])
+def test_rasterio_finds_a_translated_geotiff_at_the_same_place(tmp_path, size, area_or_point):
     rasterio = pytest.importorskip("rasterio")
     place = {"crs": "EPSG:32632", "transform": rasterio.transform.from_origin(500000.0, 4000000.0, 10.0, 10.0)}
     shape = {"height": 32, "width": 40, "count": 1, "dtype": "float32", "nodata": -9999.0}
     with rasterio.open(tmp_path / "a.tif", "w", driver="GTiff", **shape, **place) as file:
+        file.update_tags(AREA_OR_POINT=area_or_point)
         file.write(np.random.default_rng(0).uniform(0, 100, (1, 32, 40)).astype(np.float32))
     translate(
         SameImage(value_range_x="0:100", value_range_y="0:200"), tmp_path / "a.tif", tmp_path / "b.tif", size=size
