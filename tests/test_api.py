@@ -140,4 +140,4 @@ def test_a_path_that_cannot_be_is_an_error(trained, tmp_path, path):
 )
 def test_wrong_settings_are_explained_without_flags(settings, text, tmp_path):
     with pytest.raises(cyclegan.UserError, match=text):
-        cyclegan.train(**{"output_dir": tmp_path / "run", **settings})
+        cyclegan.train(**{"dataset": "stripes", "output_dir": tmp_path / "run", **settings})

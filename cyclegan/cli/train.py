@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import functools
 import logging
 import os
@@ -87,13 +88,16 @@ def configure(argv: Sequence[str] | None, **settings: Any) -> tuple[Config, Mapp
     resumes. This needs the files of --init_from no more.
 
     Raises:
-        UserError: A value cannot work, or flags contradict the networks of --init_from, or these cannot be read.
+        UserError: A value cannot work, or flags contradict the networks of --init_from, or these cannot be read; or
+            --output_dir holds no run to resume, and there is no --dataset for a new one.
     """
     typed = {**command_line.parse_flags(argv), **settings}
     given = {**command_line.settings_below(typed), **typed}
     paths = Config.from_settings(**{name: given.get(name) for name in ("dataset", "output_dir", "init_from")}).run
     if not given.get("clear_output_dir") and (own := _own_settings(pathlib.Path(paths.output_dir))):
         return command_line.configure({**typed, "output_dir": paths.output_dir}, own=own), {}
+    if "output_dir" in typed and "dataset" not in given:
+        _refuse_absent_run(pathlib.Path(paths.output_dir), bool(given.get("clear_output_dir")))
     if not paths.init_from:
         return command_line.configure(typed), {}
     from cyclegan.cli.import_torch import networks_of
@@ -124,6 +128,19 @@ def _own_settings(folder: pathlib.Path) -> dict[str, Any]:
         with contextlib.suppress(UserError):  # `RunDirectory` reports a damaged file
             return serialization.load(folder / "config.json").config.chosen_settings()
     return {}
+
+
+def _refuse_absent_run(folder: pathlib.Path, clear: bool) -> None:
+    """Raise `UserError` if a folder, perhaps a mistyped one, has no run to resume, or none to start over."""
+    has_config = (folder / "config.json").exists()
+    if saved_checkpoints(folder / "checkpoints") or (has_config and clear):
+        return
+    runs = [os.fspath(path.parent) for path in folder.parent.glob("*/config.json") if path.parent != folder]
+    similar = difflib.get_close_matches(os.fspath(folder), runs, 1)
+    raise UserError(
+        f"{folder} holds no run{' with a checkpoint' * has_config}"
+        f"{f' (do you mean {similar[0]}?)' if similar else ''}; a new run needs --dataset"
+    )
 
 
 def program() -> NoReturn:

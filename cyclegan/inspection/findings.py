@@ -48,7 +48,7 @@ BOTH_DOMAINS = Kind(
 TRAINING_AND_TEST = Kind(
     "images in training and test",
     "The same image, or nearly the same, is trained on and held out, so scores and samples look too good.",
-    "Remove it from one of the two.",
+    "Remove it from training or from test; without test folders, where names decide, keep one of each group.",
 )
 DUPLICATES = Kind(
     "duplicates",

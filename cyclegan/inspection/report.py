@@ -36,7 +36,7 @@ WIDTH, HEIGHT = 256, 90  # of a histogram, whose heights are roots, so that smal
 TICKS = (0.01, 0.05, 0.2, 0.5)  # shares at which it has lines
 LEGEND = "Sizes: smallest, median, largest. Mean and standard deviation: by channel, of levels 0 to 255."
 STATISTICS = (
-    "images",
+    "readable images",
     "width, pixels",
     "height, pixels",
     "width / height",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import hashlib
 import html
@@ -92,6 +93,14 @@ def write(
     text = json.dumps(data, allow_nan=False, separators=(",", ":")).translate(JSON_ESCAPES)
     parts = {"notes": "".join(f"<li>{html.escape(printable(note))}</li>" for note in notes), "data": text}
     return write_page(folder, SOURCE, title, parts, style, script)
+
+
+def log_of_page(folder: pathlib.Path) -> list[str]:
+    """Return the log of the run on the page in a folder; none if there is no page, or it has none."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        _, text = (folder / "index.html").read_text(encoding="utf-8").split('<script type="application/json">')
+        return [str(line) for line in json.loads(text.partition("</script>")[0])["run"]["log"]]
+    return []
 
 
 def write_page(

@@ -65,6 +65,10 @@ def log(
         f"Steps per epoch: {train.steps_per_epoch} for training ({train.epoch_size} pairs),"
         f" {test.steps_per_epoch} for validation ({test.epoch_size} pairs)"
     )
+    if train.epoch_size == 1:
+        logger.info(
+            "An epoch has one pair of images: --preprocess crop --epoch_size 500 trains on 500 crops of large ones"
+        )
     generator, discriminator, heads = parameters
     is_one_way = len(config.objective.directions) == 1
     which, more = "the" if is_one_way else "each", f", {heads:,} in the heads of the features" if heads else ""

@@ -186,7 +186,7 @@ function panel({ title, lines }) {
 }
 
 function showRun() {
-  const { progress, curves, settings, log } = run;
+  const { progress, curves, settings, changed, log } = run;
   const { state, epoch, epochs, step, left, speed, time } = progress;
   const written = () => `written ${Math.max(0, Math.round(Date.now() / 1000 - time))} s ago`;
   const parts = [state, `epoch ${epoch} of ${epochs}`, `step ${step}`, left && `${left} left`, speed].filter(Boolean);
@@ -201,8 +201,8 @@ function showRun() {
     find("#curves").append(details);
   }
   find("#log").textContent = log.join("\n");
-  for (const [name, value] of Object.entries(settings)) {
-    const row = element("div");
+  for (const [i, [name, value]] of Object.entries(settings).entries()) {
+    const row = element("div", "", { class: i < changed ? "changed" : "" });
     row.append(element("dt", `${name} `), element("dd", value));
     find("#settings").append(row);
   }

@@ -17,7 +17,7 @@ from cyclegan.config import Config
 from cyclegan.config.config import all_settings
 from cyclegan.config.fields import FREE
 from cyclegan.errors import first_line, printable
-from cyclegan.run import metrics_log, sample_images
+from cyclegan.run import html_report, metrics_log, sample_images
 from cyclegan.run.run_directory import EVENTS
 from cyclegan.run.sample_images import Cycle
 from cyclegan.run.trackers import BackgroundTracker
@@ -80,6 +80,8 @@ class SummaryWriter:
         self._grids: list[tuple[int, pathlib.Path]] = []  # grids that the events do not hold yet
         self._is_failing = self._has_drawing_failed = False
         self._last_lines = _LastLines()
+        if earlier := html_report.log_of_page(self.folder):
+            self._last_lines.lines.extend([*earlier, f"{time.strftime('%H:%M:%S')} Resumed"])
         logging.getLogger("cyclegan").addHandler(self._last_lines)
 
     @property
@@ -164,10 +166,14 @@ class SummaryWriter:
         and the texts "step", "left" and "speed".
         """
         try:
+            settings, changed = self._settings(), _changed_settings(self._config) if self._config else set()
             run = {
                 "progress": {**progress, "time": time.time()},
                 "curves": _curves_of_page(metrics_log.read(self._log.path, logging.DEBUG)),
-                "settings": {name: str(value) for name, value in self._settings().items()},
+                "settings": {
+                    name: f"{settings[name]}" for name in sorted(settings, key=lambda name: name not in changed)
+                },
+                "changed": len(changed),
                 "log": [*self._last_lines.lines],
             }
             sample_images.write_report(self.folder, run)
@@ -259,13 +265,15 @@ class NullSummaryWriter:
 
 def tuned_settings(config: Config) -> dict[str, Any]:
     """Return the settings in `TUNED`, and those that change the result and differ from their defaults."""
-    known, chosen = all_settings(), config.chosen_settings()
-    changed = {
-        name
-        for name, value in chosen.items()
-        if value != known[name].field.default and known[name].field.metadata["on_resume"] != FREE
-    }
+    known, chosen = all_settings(), _changed_settings(config)
+    changed = {name for name in chosen if known[name].field.metadata["on_resume"] != FREE}
     return {name: _shown(value) for name, value in config.settings().items() if name in {*TUNED, *changed}}
+
+
+def _changed_settings(config: Config) -> set[str]:
+    known, usual = all_settings(), Config.from_settings().settings()
+    chosen = config.chosen_settings().items()
+    return {name for name, value in chosen if value not in (known[name].field.default, usual.get(name))}
 
 
 def _shown(value: Any) -> Any:

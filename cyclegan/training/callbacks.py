@@ -277,10 +277,11 @@ def report_epoch(epoch: Epoch, names: Mapping[str, Sequence[str]], all_losses: b
     for name in names["train"]:  # a total, if there is one, comes last
         if name.endswith(("/loss", "/total")):
             totals[describe(name)[1].split(" ")[0]] = train.get(name, math.nan)
-    logger.info("Losses: " + "  ".join(f"{network} {value:.4f}" for network, value in totals.items()))
+    logger.info("Losses (training): " + "  ".join(f"{network} {value:.4f}" for network, value in totals.items()))
     for pair in (ERRORS[::2], ERRORS[1::2]):
         if known := [name for name in pair if name in names["test"]]:
-            logger.info("  ".join(f"{_last_part(name)}: {test.get(name, math.nan):.4f}" for name in known))
+            errors = "  ".join(f"{_last_part(name)}: {test.get(name, math.nan):.4f}" for name in known)
+            logger.info(f"Held-out {errors}")
     if scores := {name: value for name, value in test.items() if name.startswith("score/")}:
         logger.info("  ".join(f"{_last_part(name)}: {value:.4g}" for name, value in scores.items()))
     for split, values in epoch.metrics.items() if all_losses else ():

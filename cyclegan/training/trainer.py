@@ -212,7 +212,8 @@ class Trainer:
         steps = train.steps_left(self.state.train.pairs_done) + (epochs - 1) * train.steps_per_epoch
         seconds = seconds_per_step * (steps + VALIDATION * epochs * test.steps_per_epoch)
         text = f"{counted(epochs, 'epoch')} of {counted(train.epoch_size, 'pair')}"
-        text += f": about {duration(seconds)} on {'this CPU' if is_on_cpu else 'these devices'}"
+        left = f"about {duration(seconds)}" if seconds >= 60 else "less than a minute"
+        text += f": {left} on {'this CPU' if is_on_cpu else 'these devices'}"
         flops, config = self.splits[0].throughput.flops, self._config
         if is_on_cpu and flops and config.objective.objective == "cyclegan" and not config.data.is_embedded:
             share = FAST_FLOPS * train.global_batch_size / flops

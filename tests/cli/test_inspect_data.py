@@ -16,7 +16,7 @@ def test_script_prints_tables_and_writes_a_page(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert re.findall(r"^\d+\. (.*?):", printed, re.MULTILINE) == list(expected)
     assert "trainB/copy1.png, trainB/copy2.tif" in printed
-    assert re.search(r"^images +10 +20 +5 +6$", printed, re.MULTILINE)
+    assert re.search(r"^readable images +10 +20 +5 +6$", printed, re.MULTILINE)
     assert re.search(r"^bands +RGB 9, RGB 16 bit 1 +RGB 19, L 1 +RGB +RGB$", printed, re.MULTILINE)
     assert printed.endswith(f"Page of the images concerned: {tmp_path}/report/index.html\n")
     assert inspect_data.main([*arguments, "--strict"]) == 1

@@ -45,7 +45,7 @@ def resume(tmp_path):
     folder = str(tmp_path / "run")
 
     def resume(first, then):
-        config, _ = train.configure([*first.split(), "--output_dir", folder])
+        config, _ = train.configure(["--dataset", "photos", *first.split(), "--output_dir", folder])
         serialization.save(tmp_path / "run" / "config.json", config, {}, {})
         return config.settings(), train.configure([*then.split(), "--output_dir", folder])[0].settings()
 
@@ -88,8 +88,33 @@ def test_a_run_that_starts_over_has_the_defaults(resume, tmp_path):
     config, _ = train.configure(["--output_dir", str(tmp_path / "run")])
     assert config.optimization.lr == 2e-4  # `RunDirectory` reports it
     (tmp_path / "run" / "checkpoints" / "epoch_0007-8").rmdir()
-    _, after = resume("--lr 0.5", "")
+    _, after = resume("--lr 0.5", "--dataset photos")
     assert after["lr"] == 2e-4  # it has not begun to train
+
+
+@pytest.mark.parametrize(
+    "flags, text",
+    [
+        ("--output_dir runs/w_photso", r"^runs/w_photso holds no run \(do you mean runs/w_photos\?\); a new run needs"),
+        ("--output_dir photos --preset fast --clear_output_dir", "^photos holds no run; a new run needs --dataset$"),
+        ("--output_dir runs/w_photos", "^runs/w_photos holds no run with a checkpoint; a new run needs --dataset$"),
+        ("--output_dir runs/w_photos --clear_output_dir", None),
+        ("--output_dir runs/new --dataset photos", None),
+        ("--output_dir runs/new --config runs/w_photos/config.json", None),
+        ("--output_dir runs/new --preset demo", None),
+        ("", None),
+    ],
+)
+def test_a_new_run_with_an_output_folder_needs_a_dataset(monkeypatch, tmp_path, flags, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "w_photos").mkdir(parents=True)
+    serialization.save("runs/w_photos/config.json", Config.from_settings(dataset="photos"), {}, {})
+    if not text:
+        train.configure(flags.split())
+        return
+    with pytest.raises(UserError, match=text) as refused:
+        train.configure(flags.split())
+    assert refused.value.exit_code == 2
 
 
 def test_an_output_folder_that_is_a_file_is_refused(tmp_path):

@@ -117,7 +117,7 @@ def test_statistics_by_hand():
     # The pixels of trainA are 100, 200 and 150: their variance is (50**2 + 50**2 + 0) / 3 = 41**2.
     assert report.statistics(found) == [
         ["", "trainA", "trainB", "testA", "testB"],
-        ["images", "3", "1", "0", "0"],
+        ["readable images", "3", "1", "0", "0"],
         ["width, pixels", "20", "15", "", ""],
         ["height, pixels", "10 20 30", "30", "", ""],
         ["width / height", "0.6667 1 2", "0.5", "", ""],

@@ -118,7 +118,7 @@ def test_odd_names_are_shown_as_text(browser, tmp_path):
     assert browser.js("find('.notes li').textContent") == MARKUP
 
 
-@pytest.mark.parametrize("width", [320, 1400])
+@pytest.mark.parametrize("width", [320, 1000, 1400])
 def test_fits_the_window(browser, tmp_path, width):
     long = "n" * 200
     items = [
@@ -126,6 +126,9 @@ def test_fits_the_window(browser, tmp_path, width):
     ]
     browser.open(html_report.write(tmp_path, long, items, [long]), width)
     assert browser.js("document.documentElement.scrollWidth") <= width
+    widths = "['.images', 'h2'].map(part => find('ol ' + part).getBoundingClientRect().width)"
+    images, card = browser.js(widths)
+    assert images == card  # without a gap at the right
     browser.open(html_report.write(tmp_path, long, []), width)
     assert browser.problems() == []  # without an image
 
@@ -155,7 +158,13 @@ def test_the_page_of_a_run_shows_curves_as_text_and_keeps_choices_over_a_reload(
         "speed": "",
         "time": 0,
     }
-    run = {"progress": progress, "curves": curves, "settings": {"dataset": MARKUP}, "log": [MARKUP, "second"]}
+    run = {
+        "progress": progress,
+        "curves": curves,
+        "settings": {"dataset": MARKUP, "lr": "0.1"},
+        "changed": 1,
+        "log": [MARKUP, "second"],
+    }
     browser.open(html_report.write(tmp_path, "t", [sample(tmp_path, "a", (1, 2, 3))], run=run), width)
     assert browser.js("find('#state').textContent").startswith(
         "training · epoch 1.5 of 3 · step 4 · about 2 h left · wr"
@@ -164,6 +173,7 @@ def test_the_page_of_a_run_shows_curves_as_text_and_keeps_choices_over_a_reload(
     assert (
         browser.js("find('#log').textContent") == f"{MARKUP}\nsecond" and browser.js("find('dd').textContent") == MARKUP
     )
+    assert browser.js("[...document.querySelectorAll('.changed')].map(e => e.textContent)") == [f"dataset {MARKUP}"]
     assert browser.js("find('#curves figcaption').textContent") == f"{MARKUP} training 1 held-out 1.5 "
     summaries = browser.js("[...document.querySelectorAll('#curves summary')].map(e => e.textContent)")
     assert summaries == ["errors: mean absolute difference of images in [-1, 1]", "losses (no unit)"]

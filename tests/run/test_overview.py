@@ -16,8 +16,9 @@ def lines(caplog):
     pairs = SimpleNamespace(global_batch_size=1, steps_per_call=2, steps_per_epoch=3, epoch_size=3)
     extended = SimpleNamespace(worker_devices=("/job:localhost/replica:0/task:0/device:CPU:0",))
 
-    def log(*flags, cluster=None, state=None, checkpoint=None, peak=0.0, parameters=(1234, 56, 0)):
+    def log(*flags, count=3, cluster=None, state=None, checkpoint=None, peak=0.0, parameters=(1234, 56, 0)):
         caplog.clear()
+        pairs.epoch_size = count
         workers = SimpleNamespace(cluster=cluster, strategy=SimpleNamespace(extended=extended))
         split = SimpleNamespace(dataset=pairs, throughput=SimpleNamespace(peak=peak))
         overview.log(parse_args(flags), workers, (split, split), state or at(0), checkpoint, ["No testA"], parameters)
@@ -64,3 +65,8 @@ def test_arithmetic_and_several_workers(lines, monkeypatch):
         "Resumed from epoch_0001_pair_2: 1 of 200 epochs and 2 of 3 pairs of the next are done",
     ):
         assert text in found
+
+
+@pytest.mark.parametrize("count, hints", [(1, 1), (3, 0)])
+def test_an_epoch_of_one_pair_gets_a_hint(lines, count, hints):
+    assert sum("--preprocess crop --epoch_size 500" in line for line in lines(count=count)) == hints

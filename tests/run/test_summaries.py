@@ -194,12 +194,27 @@ def test_the_page_has_curves_settings_progress_and_log(tmp_path):
     logging.getLogger("cyclegan.run").warning("a <b> line")
     summary.write_page(PROGRESS)
     run = report_data(tmp_path / "index.html")["run"]
-    assert run["settings"]["lr"] == "0.5" and run["progress"]["state"] == "training"
+    assert next(iter(run["settings"].items())) == ("lr", "0.5") and run["changed"] == 1  # before the defaults
+    assert run["progress"]["state"] == "training"
     assert run["log"][-1].endswith(" Warning: a <b> line")
     (curve,) = run["curves"]
     assert (curve["group"], curve["title"]) == ("losses", "D_X loss")
     assert curve["lines"]["train"] == [[1, 0.25], [2, 0.25], [3, 0.25]] and curve["lines"]["test"] == []
     assert len(curve["lines"]["steps"]) == 300 and curve["lines"]["steps"][-1] == [3.0, 1200.0]
+
+
+def test_a_resumed_run_keeps_the_log_of_its_page(tmp_path):
+    for start in ("first", "second"):
+        summary = SummaryWriter(tmp_path)
+        logging.getLogger("cyclegan.run").warning(f"{start} </script> start")
+        summary.write_page(PROGRESS)
+        summary.close(False)
+    log = report_data(tmp_path / "index.html")["run"]["log"]
+    assert [line.partition(" ")[2] for line in log] == [
+        *("Warning: first </script> start", "Resumed", "Warning: second </script> start")
+    ]
+    (tmp_path / "index.html").write_text("damaged")
+    SummaryWriter(tmp_path).close(False)
 
 
 def test_no_drawing_error_ends_training(tmp_path, monkeypatch, caplog):

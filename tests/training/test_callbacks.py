@@ -253,9 +253,9 @@ def test_an_epoch_is_reported_in_five_lines(fit, caplog):
     fit(1, verbose=1)
     assert caplog.messages[:4] == [
         "Epoch 001/001",
-        "Losses: G 1.0000  F 1.0000  D_X 1.0000  D_Y 1.0000",
-        "MAE(X, F(G(X))): 1.0000  MAE(X, F(X)): 1.0000",
-        "MAE(Y, G(F(Y))): 1.0000  MAE(Y, G(Y)): 1.0000",
+        "Losses (training): G 1.0000  F 1.0000  D_X 1.0000  D_Y 1.0000",
+        "Held-out MAE(X, F(G(X))): 1.0000  MAE(X, F(X)): 1.0000",
+        "Held-out MAE(Y, G(F(Y))): 1.0000  MAE(Y, G(Y)): 1.0000",
     ]
     assert caplog.messages[4].startswith("Elapsed: ") and len(caplog.messages) == 5
     assert {record.levelname for record in caplog.records} == {"INFO"}
