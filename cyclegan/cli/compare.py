@@ -9,12 +9,14 @@ import dataclasses
 import functools
 import io
 import itertools
+import json
 import math
 import os
 import pathlib
 import re
 import tempfile
 import textwrap
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,6 +34,18 @@ STYLES = {"test": "-", "train": "--"}  # of lines
 COLORS = [f"C{i}" for i in range(10)]
 CHANGE: dict[str, Any] = {"linestyle": ":", "linewidth": 1}  # line of a change of settings
 PEAK: dict[str, Any] = {"linestyle": "", "marker": "^", "markersize": 4}  # of a value above the plot
+VALUES = (
+    "Values of the last epoch, on held-out images; speed, time and learning rate of training. Best: the lowest value;"
+    " PSNR, SSIM: the highest"
+)
+UNITS = {  # of metrics whose names don't tell it
+    "speed/TFLOP_per_second": "10^12 operations/s",
+    "speed/data_wait": "share of the time",
+    "speed/memory_GB": "at most",
+    "speed/share_of_peak": "of the device's speed",
+    "seconds": "of training, per epoch",
+    "epoch_seconds": "with held-out images",
+}
 WEIGHTS = re.compile(r"lambda_|r1|weight_decay|adversarial|objective")  # settings that the losses contain
 
 
@@ -80,10 +94,21 @@ def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
 
 def _read(name: str, path: pathlib.Path) -> Run:
     saved, lines = serialization.load(path / "config.json"), metrics_log.read(path / "metrics.jsonl")
-    settings = {**saved.config.settings(), **saved.stack, **saved.data}
+    settings = {**saved.config.settings(), **saved.stack, **_describe_data(saved.data)}
+    if settings.get("generator") == f"resnet_{settings.get('residual_blocks')}blocks":
+        del settings["residual_blocks"]  # says the same
     texts = {setting: str(value) for setting, value in settings.items() if setting not in NOT_COMPARED}
     changes = [(line["epoch"] - 1, line["changes"]) for line in lines if line.get("event") == metrics_log.CHANGED]
     return Run(name, texts, metrics_log.curves(lines), changes, serialization.few_held_out(saved.data))
+
+
+def _describe_data(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return one text for the data: its numbers of images, and a checksum of their names and sizes."""
+    counts = {
+        split: str(data[split]).split(" ")[0] for split in ("trainA", "trainB", "testA", "testB") if split in data
+    }
+    checksum = zlib.crc32(json.dumps(data, sort_keys=True).encode())
+    return {f"images of {', '.join(counts)}": f"{', '.join(counts.values())} ({checksum:08x})"} if counts else {}
 
 
 def table(runs: Sequence[Run]) -> list[str]:
@@ -94,7 +119,9 @@ def table(runs: Sequence[Run]) -> list[str]:
     rows.append(
         ["epochs done", *(str(max(map(max, filter(None, map(run.curve, metrics))), default=0)) for run in runs)]
     )
-    rows += [[name, *(_cell(name, run.curve(name), not run.few) for run in runs)] for name in metrics]
+    for name in metrics:
+        label = f"{name} ({UNITS[name]})" if name in UNITS else name
+        rows.append([label, *(_cell(name, run.curve(name), not run.few) for run in runs)])
     return columns([[printable(cell) for cell in row] for row in rows])
 
 
@@ -104,10 +131,14 @@ def _differing(runs: Sequence[Run]) -> list[str]:
 
 
 def _metrics(runs: Sequence[Run]) -> list[str]:
-    """Return the names of all metrics, group by group."""
+    """Return the names of all metrics, group by group, speed and time at the end."""
     groups = [*metrics_log.GROUPS.values()]
     names = {name for run in runs for split in STYLES for name in run.curves[split]}
-    return sorted(names, key=lambda name: (groups.index(metrics_log.describe(name)[0]), name))
+    return sorted(names, key=lambda name: (_group(name) == "speed", groups.index(_group(name)), name))
+
+
+def _group(name: str) -> str:
+    return "speed" if name.endswith("seconds") else metrics_log.describe(name)[0]
 
 
 def notes(runs: Sequence[Run]) -> list[str]:
@@ -148,7 +179,7 @@ def curves_png(runs: Sequence[Run]) -> bytes:
     from matplotlib.figure import Figure
 
     rows: list[tuple[str, list[str]]] = []  # title, metrics
-    for group, found in itertools.groupby(names, lambda name: metrics_log.describe(name)[0]):
+    for group, found in itertools.groupby(names, _group):
         members = [*found]
         rows += [(group * (i == 0), members[i : i + PER_ROW]) for i in range(0, len(members), PER_ROW)]
     buffer = io.BytesIO()
@@ -156,7 +187,8 @@ def curves_png(runs: Sequence[Run]) -> bytes:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"font.size": 8, "axes.grid": True, "grid.alpha": 0.3, "axes.titlesize": 11})
         handles, labels = _legend(runs)
-        above = 0.5 + 0.17 * (sum(label.count("\n") + 1 for label in labels) // 2 + 1)  # inches of the legend
+        lines, half = [label.count("\n") + 1 for label in labels], math.ceil(len(labels) / 2)
+        above = 0.4 + 0.17 * max(sum(lines[:half]), sum(lines[half:]))  # inches of the legend
         height = 2.0 * len(rows) + above
         figure = Figure(figsize=(3.0 * PER_ROW, height), dpi=100)
         FigureCanvasAgg(figure)
@@ -195,9 +227,7 @@ def _draw(axis: Any, name: str, runs: Sequence[Run]) -> None:
     """Draw a metric. Single values far above the others are marked at the upper edge, so that the others are seen."""
     from matplotlib.ticker import MaxNLocator
 
-    values = _values(runs, name)
-    usual = values[math.ceil(0.95 * (len(values) - 1))]
-    limit = usual + 3 * (usual - values[0]) if usual > values[0] else values[-1]
+    values, limit = _values(runs, name), _limit(runs, name)
     for run, color in zip(runs, itertools.cycle(COLORS)):
         for split, style in STYLES.items():
             curve = run.curves[split].get(name, {})
@@ -213,6 +243,13 @@ def _draw(axis: Any, name: str, runs: Sequence[Run]) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
+def _limit(runs: Sequence[Run], name: str) -> float:
+    """Return the largest value of a metric that its plot shows."""
+    values = _values(runs, name)
+    usual = values[math.ceil(0.95 * (len(values) - 1))]
+    return usual + 3 * (usual - values[0]) if usual > values[0] else values[-1]
+
+
 def _legend(runs: Sequence[Run]) -> tuple[list[Any], list[str]]:
     """Return the lines and the texts of the legend: runs, splits, peaks, and changes of settings."""
     from matplotlib.lines import Line2D
@@ -223,7 +260,8 @@ def _legend(runs: Sequence[Run]) -> tuple[list[Any], list[str]]:
         entries += [(text, {"color": color, **CHANGE}) for text in run.describe_changes()]
     entries.append(("held-out images", {"color": "black", "linestyle": STYLES["test"]}))
     entries.append(("training images", {"color": "black", "linestyle": STYLES["train"]}))
-    entries.append(("value above the plot", {"color": "black", **PEAK}))
+    if any(_values(runs, name)[-1] > _limit(runs, name) for name in _metrics(runs)):
+        entries.append(("value above the plot", {"color": "black", **PEAK}))
     # matplotlib leaves out labels that begin with _, hence the space; a $ would begin a formula.
     texts = [textwrap.fill(" " + printable(text).replace("$", r"\$"), 90) for text, _ in entries]
     return [Line2D([], [], **style) for _, style in entries], texts
@@ -236,13 +274,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         UserError: A folder holds no run, no run has finished an epoch, or the PNG can't be written.
     """
     description = "Compare runs: settings that differ, last and best metrics side by side, and their curves."
-    parser = ArgumentParser(description=description)
+    parser = ArgumentParser(description=description, hints={"output": "--png"})
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, which may still be training")
     png = "file for the curves, replaced (default: comparison.png)"
     parser.add_argument("--png", default="comparison.png", metavar="FILE", help=png)
     arguments = parser.parse_args(argv)
-    runs, file = read(arguments.runs), whole_file.check_file(arguments.png)
-    print(*table(runs), *notes(runs), sep="\n", flush=True)
+    files = [path for path in arguments.runs if os.path.isfile(path)]  # beside the runs, by the pattern runs/*
+    runs = read([path for path in arguments.runs if path not in files] or files)
+    file = whole_file.check_file(arguments.png)
+    left_out = [f"Left out, as these are files, not runs: {printable(', '.join(files))}"] if files else []
+    print(*table(runs), VALUES, *notes(runs), *left_out, sep="\n", flush=True)
     file.parent.mkdir(parents=True, exist_ok=True)
     whole_file.write(file, curves_png(runs))
     print(f"Curves: {printable(file)}")

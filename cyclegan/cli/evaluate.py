@@ -15,7 +15,7 @@ from typing import Any
 
 from cyclegan import terminal, whole_file
 from cyclegan.cli import check_run, columns
-from cyclegan.config.command_line import ArgumentParser
+from cyclegan.config.command_line import ArgumentParser, direction_name
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import counted, printable
 
@@ -43,7 +43,8 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
     which.add_argument("--checkpoint", metavar="NAME", help="such as epoch_0100 or best-x2y (default: the newest)")
     every = "score every checkpoint of the run, in one table with a line for each"
     which.add_argument("--all_checkpoints", action="store_true", help=every)
-    add("--direction", choices=tuple(DIRECTIONS), help="score only this direction (default: both)")
+    only = "score only this direction (default: both)"
+    add("--direction", type=direction_name, choices=tuple(DIRECTIONS), help=only)
     add(
         "--protocol",
         choices=("cut",),

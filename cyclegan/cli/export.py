@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclegan import terminal
 from cyclegan.cli import check_run
-from cyclegan.config.command_line import ArgumentParser, size
+from cyclegan.config.command_line import ArgumentParser, direction_name, size
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError
 from cyclegan.export import ENDINGS, check
@@ -49,7 +49,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         " a model hub, with a model card",
     )
     direction = "from domain X to Y, or back (default: x2y; web, hub: each direction of the run)"
-    add("--direction", choices=tuple(DIRECTIONS), help=direction)
+    add("--direction", type=direction_name, choices=tuple(DIRECTIONS), help=direction)
     add("--checkpoint", metavar="NAME", help="one of the run's checkpoints (default: the newest)")
     add("--uint8", action="store_true", help="input and output are uint8 in [0, 255], not float32 in [-1, 1]")
     add("--float16", action="store_true", help="tflite: round the weights to float16, half the file")
@@ -137,6 +137,8 @@ def export_run(  # noqa: PLR0913  the flags of the command
         logger.info(levels)
     else:
         logger.warning("%s, more than the %g of rounding; look at translations", levels, options.tolerance)
+    if format == "hub":
+        logger.info("%s: set its `license`, now unknown, before you upload the folder", out / "README.md")
     if format == "web":
         logger.info("to look at the page: python -m http.server -d %s", shlex.quote(str(out)))
     return difference
@@ -146,7 +148,8 @@ def _choose_format(out: pathlib.Path, format: str | None) -> str:
     """Return the format that is given, or that the ending of a name says; raise `UserError` if they differ."""
     implied = ENDINGS.get(out.suffix)
     if not (format or implied):
-        raise UserError(f"{out}: expected --format, or a name that ends in one of {' '.join(ENDINGS)}")
+        known = ", ".join((*FILES, *FOLDERS))
+        raise UserError(f"{out}: expected --format ({known}), or a name that ends in one of {' '.join(ENDINGS)}")
     if format and format not in (*FILES, *FOLDERS):
         raise UserError(f"--format {format}: expected one of {', '.join((*FILES, *FOLDERS))}")
     if (implied and format not in (None, implied)) or format == "keras" != implied:

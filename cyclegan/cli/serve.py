@@ -31,6 +31,7 @@ logger = logging.getLogger("cyclegan.serve")
 
 INSTALL = "pip install -c requirements.txt fastapi uvicorn"
 UPLOAD_SECONDS = 60.0  # for the content of a file
+NO_PAGE = {"translate": (405, "GET /translate: expected POST of an image: curl --data-binary @FILE", {"Allow": "POST"})}
 CONNECTIONS = 200  # further ones are refused
 
 
@@ -124,7 +125,7 @@ def make_app(models: "list[Model]", max_bytes: int, max_pixels: int, at_once: in
     async def page(name: str) -> Response:
         name = name or "index.html"
         if name not in files:
-            raise HTTPException(404, "expected /, /translate or /health")
+            raise HTTPException(*NO_PAGE.get(name, (404, "expected /, POST /translate or /health")))
         return Response(files[name], media_type=_kind(name))
 
     return app

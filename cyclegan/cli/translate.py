@@ -18,7 +18,7 @@ from typing import Any
 from cyclegan import terminal
 from cyclegan.cli import check_run, describe_path
 from cyclegan.config import serialization
-from cyclegan.config.command_line import ArgumentParser, count, size
+from cyclegan.config.command_line import ArgumentParser, count, direction_name, size
 from cyclegan.errors import UserError, counted, printable
 from cyclegan.images import formats
 from cyclegan.inference.conversions import MIN_TILE, TILE, check_tile
@@ -26,6 +26,12 @@ from cyclegan.inference.file_translator import Request
 from cyclegan.inference.translate_files import make_plan, translate_plan
 
 logger = logging.getLogger("cyclegan.translate")
+
+HINTS = {  # flags of pytorch-CycleGAN-and-pix2pix's test.py, and what replaces them here
+    **{"name": "RUN, the first argument", "checkpoints_dir": "RUN, the first argument"},
+    **{"dataroot": "INPUT", "results_dir": "OUTPUT, the last argument", "num_test": "a pattern as INPUT"},
+    **{"load_size": "--size", "crop_size": "--size", "preprocess": "--size", "phase": "a folder as INPUT"},
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,6 +88,11 @@ def _check_paths(run: str, inputs: Sequence[str], output: str, checkpoint: str |
     kind = describe_path(output)
     if kind == "a run":
         raise UserError(f"{printable(output)} is a run; expected another folder for the translations")
+    if len(inputs) > 1 and os.path.isfile(output):
+        raise UserError(
+            f"{printable(output)} is {kind}; expected a folder for the translations, as the last argument:"
+            " is OUTPUT missing?"
+        )
     missing = [path for path in inputs if not (os.path.exists(path) or glob.has_magic(path))]
     if missing and kind in ("an image", "a folder of images"):
         raise UserError(f"{printable(missing[0])} is no file or folder, {printable(output)} {kind}: swap them")
@@ -93,10 +104,11 @@ def _parse(argv: Sequence[str] | None) -> dict[str, Any]:
         description="Translate images with the generators of a run. RUN is its folder. INPUT is an image or film, a"
         " folder (with its subfolders), or a pattern in quotes: 'horses/**/*.jpg'. OUTPUT is a folder; for a single"
         " image or film also a file.",
+        hints=HINTS,
     )
     add = parser.add_argument
     add("paths", nargs="*", help=argparse.SUPPRESS)
-    add("--direction", choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
+    add("--direction", type=direction_name, choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
     add("--checkpoint", help="name such as best-x2y or epoch_0010 (default: the newest)")
     add("--size", type=size, help="resize images to N x N or WIDTHxHEIGHT pixels first (default: keep their sizes)")
     names = ", ".join(name for name, form in formats.FORMATS.items() if form.write or form.is_copy)

@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NoReturn, Optional
 
 import cyclegan
@@ -70,7 +71,8 @@ NEGATIVE_RANGE = re.compile(r"-[\d.].*[:e]")  # LO:HI with a negative LO; also -
 class ArgumentParser(argparse.ArgumentParser):
     """A parser with the flag --version, which takes `-` and `_` in flags, and reports all wrong ones in one line."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, hints: Mapping[str, str] = MappingProxyType({}), **settings: Any) -> None:
+        self._hints = hints  # what replaces flags of other programs, as in `REFERENCE_FLAGS`
         super().__init__(allow_abbrev=False, **settings)
         self.add_argument("--version", action="version", version=f"%(prog)s {cyclegan.__version__}")
 
@@ -88,7 +90,7 @@ class ArgumentParser(argparse.ArgumentParser):
                 check_path(value)
         given, unknown = self.parse_known_intermixed_args(argv, namespace)
         wrong = [
-            explain(text, self._option_string_actions)
+            explain(text, self._option_string_actions, self._hints)
             for text, before in zip(unknown, ["", *unknown])
             if text.startswith("--") or not before.startswith("-") or "=" in before  # no value of an unknown flag
         ]
@@ -101,16 +103,16 @@ class ArgumentParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; --help lists the flags\n")
 
 
-def explain(text: str, flags: Collection[str]) -> str:
-    """Return an unknown argument with what it may mean: a flag of `REFERENCE_FLAGS`, the nearest one, or a dataset."""
+def explain(text: str, flags: Collection[str], hints: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return an unknown argument with its meaning by `hints` or `REFERENCE_FLAGS`, the nearest flag, or a dataset."""
     flag = text.split("=")[0].strip()
     if not flag.startswith("-"):
         return f"{text} (do you mean --dataset {text}?)" if "--dataset" in flags else text
-    meant = REFERENCE_FLAGS.get(flag[2:], "")
+    meant = hints.get(flag[2:], "") or REFERENCE_FLAGS.get(flag[2:], "")
     if meant and (not meant.startswith("--") or meant.replace(",", "").split()[0] in flags):
         return f"{flag} (here: {meant})"
-    similar = difflib.get_close_matches(flag, flags, 1)
-    return f"{flag} (do you mean {similar[0]}?)" if similar else flag
+    similar = difflib.get_close_matches(flag[2:], [name[2:] for name in flags], 1)
+    return f"{flag} (do you mean --{similar[0]}?)" if similar else flag
 
 
 def _normalized(text: str) -> str:
@@ -126,6 +128,13 @@ def size(text: str) -> tuple[int, int]:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number of pixels, or WIDTHxHEIGHT")
     return int(found[1]), int(found[2] or found[1])
+
+
+def direction_name(text: str) -> str:
+    """Return a direction; name the one that a name of pytorch-CycleGAN-and-pix2pix stands for."""
+    if meant := {"AtoB": "x2y", "BtoA": "y2x"}.get(text):
+        raise argparse.ArgumentTypeError(f"{text} is {meant} here")
+    return text
 
 
 def count(text: str) -> int:

@@ -106,7 +106,8 @@ def export(
         grids = sorted(model.path.glob("samples/epoch_*.png"))
         if grids:
             shutil.copyfile(grids[-1], made / "samples.png")
-        scores = best_and_last(metrics_log.epochs(model.path / "metrics.jsonl"), model.train_state.epoch)
+        has_best = not serialization.few_held_out(saved.data)
+        scores = best_and_last(metrics_log.epochs(model.path / "metrics.jsonl"), model.train_state.epoch, has_best)
         (made / MARKERS["hub"]).write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
         card = write_card(saved._replace(config=config), model, [*generators], scores)
         card = card if grids else card.replace(GRID, "")
@@ -114,8 +115,8 @@ def export(
     return max(differences)
 
 
-def best_and_last(epochs: Sequence[Mapping[str, Any]], last: int) -> dict[str, dict[str, float]]:
-    """Return the best and the last value of each metric on held-out images, with their epochs, up to an epoch."""
+def best_and_last(epochs: Sequence[Mapping[str, Any]], last: int, has_best: bool) -> dict[str, dict[str, float]]:
+    """Return the last and, if there is one, the best value of each held-out metric, with their epochs, up to `last`."""
     found: dict[str, dict[str, float]] = {}
     for row in (row for row in epochs if row["epoch"] <= last):
         for name, value in ((name, value) for name, value in row.items() if name.startswith(HELD_OUT)):
@@ -124,7 +125,8 @@ def best_and_last(epochs: Sequence[Mapping[str, Any]], last: int) -> dict[str, d
             if before is None or sign * value < sign * before["best"]:
                 before = {"best": value, "best_epoch": row["epoch"]}
             found[name[5:]] = {**before, "last": value, "last_epoch": row["epoch"]}
-    return found
+    names = ("best", "best_epoch")[: 2 * has_best] + ("last", "last_epoch")
+    return {metric: {name: row[name] for name in names} for metric, row in found.items()}
 
 
 def write_card(

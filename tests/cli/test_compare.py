@@ -25,6 +25,7 @@ def make_run(folder, errors, scores=(), changes=(), **settings):
     lines = [{"split": "steps", "epoch": 1, "step": 1, "error/MAE": 99.0}]
     for epoch, error in enumerate(errors, 1):
         lines.append({"split": "train", "epoch": epoch, "step": epoch, "loss_X/loss": 9.0, "loss_X/penalty": 0.5})
+        lines[-1].update({"seconds": 7.0, "speed/data_wait": 0.5, "skipped_steps": 0})
         lines.append({"split": "test", "epoch": epoch, "step": epoch, "error/MAE": error, "loss_X/loss": 0.25})
     lines += [{"split": "test", "epoch": epoch, "step": epoch, "score/x2y/PSNR": score} for epoch, score in scores]
     lines.append({"split": "train", "epoch": 1, "step": 1, "event": "skipped", "losses": {}})
@@ -46,6 +47,9 @@ def runs(tmp_path):
 def test_settings_that_differ_and_metrics_stand_side_by_side(runs):
     lines = compare.table(compare.read(runs))
     found = {line.split("  ")[0]: line.split("  ", 1)[1].split() for line in lines}
+    last = {"skipped_steps": ["0", "0"], "seconds (of training, per epoch)": ["7", "7"]}
+    last["speed/data_wait (share of the time)"] = ["0.5", "0.5"]
+    assert list(found)[-3:] == [*last] and {name: found.pop(name) for name in last} == last
     assert found.pop("objective") == ["cyclegan", "cut"] and found.pop("lambda_cycle") == ["5.0", "-"]
     assert found.pop("lambda_nce") == ["-", "2.0"]
     metrics = [name for name in found if "/" in name]
@@ -58,6 +62,16 @@ def test_settings_that_differ_and_metrics_stand_side_by_side(runs):
         "loss_X/penalty": ["0.5", "0.5"],
         "score/x2y/PSNR": ["10", "(best", "20", "in", "2)", "-"],
     }
+
+
+def test_data_and_blocks_are_one_row_each(tmp_path):
+    runs = [make_run(tmp_path / "a", [1.0]), make_run(tmp_path / "b", [1.0], generator="resnet_2blocks")]
+    for run, name in zip(runs, "ab"):
+        saved = json.loads((run / "config.json").read_text())
+        saved["data"] = {"trainA": "30 images (aa)", "trainB": "40 images (bb)", "trainA bytes": f"9 bytes ({name})"}
+        (run / "config.json").write_text(json.dumps(saved))
+    rows = [line.split("  ")[0] for line in compare.table(compare.read(runs))]
+    assert rows[1:4] == ["generator", "images of trainA, trainB", "epochs done"]
 
 
 def test_no_epoch_is_the_best_by_few_images(tmp_path):
@@ -87,6 +101,9 @@ def test_the_legend_names_all_changes_and_a_peak_is_marked(tmp_path):
     (run,) = compare.read([make_run(tmp_path / "c", [1.0] * 20 + [2.0] * 29 + [90.0], changes=changes)])
     _, texts = compare._legend([run])
     assert texts[:3] == [" c", " c: lr 1 -> 2 after epoch 20", " c: lambda_cycle 1 -> 2 after epoch 20"]
+    assert texts[-1] == " value above the plot"
+    _, texts = compare._legend(compare.read([make_run(tmp_path / "d", [1.0, 2.0])]))
+    assert texts == [" d", " held-out images", " training images"]
     figure = Figure()
     axis = figure.subplots()
     compare._draw(axis, "error/MAE", [run])
@@ -110,8 +127,13 @@ def test_the_environment_does_not_change_the_drawing(tmp_path, runs):
 
 def test_the_command_prints_the_table_and_writes_the_curves(runs, tmp_path, capsys):
     png = tmp_path / "curves.png"
-    compare.main([*map(str, runs), "--png", str(png)])
-    assert "best 1 in 2" in capsys.readouterr().out
+    (tmp_path / "README.md").write_text("Runs")  # the pattern * names it, too
+    compare.main([*map(str, runs), str(tmp_path / "README.md"), "--png", str(png)])
+    text = capsys.readouterr().out
+    assert "best 1 in 2" in text and "\nValues of the last epoch, on held-out images; speed" in text
+    assert f"\nLeft out, as these are files, not runs: {tmp_path / 'README.md'}\n" in text
+    with pytest.raises(UserError, match="README.md is a file; expected the folder of a run"):
+        compare.main([str(tmp_path / "README.md")])
     with Image.open(png) as image:
         assert image.format == "PNG" and image.width == 1200
         colors = {color: count for count, color in image.convert("RGB").getcolors(1 << 24)}

@@ -11,8 +11,9 @@ from cyclegan.cli import export
 from cyclegan.config import Config, serialization
 from cyclegan.config.data import DataConfig
 from cyclegan.errors import UserError
-from cyclegan.export import exporter, web_page
+from cyclegan.export import exporter, hub, web_page
 from cyclegan.networks import compat
+from cyclegan.run import metrics_log
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.train_state import TrainState
 from tests.export.models import TINY, make_generator
@@ -82,7 +83,10 @@ def test_a_difference_that_files_show_is_a_warning(run, tmp_path, caplog, monkey
         ("out --format hub --uint8", "--uint8 with --format hub: only savedmodel, keras, onnx, tflite has it"),
         ("out --format web --size 64", "--size with --format web: only savedmodel"),
         ("out --format onnx --runtime cdn", "--runtime with --format onnx: only web has it"),
-        ("out", "out: expected --format, or a name that ends in one of .keras .onnx .tflite"),
+        (
+            "out",
+            r"out: expected --format \(savedmodel, keras, .*web, hub\), or a name that ends in one of .keras .onnx",
+        ),
         ("out --format keras", "out: --format keras expects a name that ends in .keras"),
         ("b.keras --format onnx", "b.keras: --format onnx expects a name that ends in .onnx"),
         ("b.onnx --format savedmodel", "b.onnx: --format savedmodel expects a name without an ending"),
@@ -117,7 +121,7 @@ def test_values_of_ranges_are_logged(caplog):
     ]
 
 
-def test_a_folder_for_a_model_hub(run, tmp_path, monkeypatch):
+def test_a_folder_for_a_model_hub(run, tmp_path, monkeypatch, caplog):
     """Its card names the data, the settings, the scores and the limits, and no folder of this machine."""
     run = shutil.copytree(run, tmp_path / "run")
     (run / "samples").mkdir()
@@ -128,7 +132,9 @@ def test_a_folder_for_a_model_hub(run, tmp_path, monkeypatch):
     ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     out = tmp_path / "card"
+    caplog.set_level(logging.INFO, "cyclegan.export")
     assert export.main([str(run), str(out), "--format", "hub"]) < 0.01
+    assert f"{out / 'README.md'}: set its `license`, now unknown, before you upload the folder" in caplog.messages
     networks = {f"{direction}.{form}" for direction in ("x2y", "y2x") for form in ("keras", "onnx")}
     assert {path.name for path in out.iterdir()} == {
         *networks,
@@ -141,6 +147,8 @@ def test_a_folder_for_a_model_hub(run, tmp_path, monkeypatch):
     scores = json.loads((out / "scores.json").read_text())
     assert scores["error/MAE(X, F(G(X)))"] == {"best": 0.1, "best_epoch": 1, "last": 0.3, "last_epoch": 2}
     assert scores["score/x2y/PSNR"]["best_epoch"] == 2
+    few = hub.best_and_last(metrics_log.epochs(run / "metrics.jsonl"), 2, has_best=False)
+    assert few["score/x2y/PSNR"] == {"last": 20.3, "last_epoch": 2}
     card = (out / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlicense: ") and "| error/MAE(X, F(G(X))) | 0.1 (epoch 1) | 0.3 (epoch 2) |" in card
     assert "--filters 4" in card and "`data`" in card and "## Limits" in card and "![" in card

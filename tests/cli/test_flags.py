@@ -44,3 +44,22 @@ def test_a_mistyped_flag_is_refused_with_a_similar_one(capsys, command, meant):
     message = capsys.readouterr().err
     assert end.value.code == 2 and message.count("\n") == 1
     assert re.search(f"unknown arguments: --.*do you mean {meant}[?].*; --help lists the flags", message)
+
+
+@pytest.mark.parametrize(
+    "command, text",
+    [
+        ("compare run --output a.png", "unknown arguments: --output (here: --png); --help"),
+        ("inspect_data folder --json a.json", "unknown arguments: --json; --help"),
+        ("translate run in out --results_dir a", "unknown arguments: --results_dir (here: OUTPUT, the last argument);"),
+        ("translate run in out --direction BtoA", "argument --direction: BtoA is y2x here; --help"),
+        ("translate run in out --direction up", "argument --direction: invalid choice: 'up' (choose from "),
+        ("export run out --direction AtoB", "argument --direction: AtoB is x2y here; --help"),
+        ("evaluate run --direction BtoA", "argument --direction: BtoA is y2x here; --help"),
+    ],
+)
+def test_flags_and_values_of_other_programs_are_explained(capsys, command, text):
+    script, *arguments = command.split()
+    with pytest.raises(SystemExit):
+        importlib.import_module(f"cyclegan.cli.{script}").main(arguments)
+    assert text in capsys.readouterr().err

@@ -75,6 +75,15 @@ def test_the_health_and_another_format(port, model):
     assert (status, kind) == (200, "image/webp") and Image.open(io.BytesIO(made)).size == (40, 24)
 
 
+def test_a_get_of_a_translation_is_told_to_post(port):
+    status, _, content = request(port, "/translate?direction=x2y")
+    assert (status, json.loads(content)) == (
+        405,
+        {"detail": "GET /translate: expected POST of an image: curl --data-binary @FILE"},
+    )
+    assert request(port, "/absent")[0] == 404
+
+
 def test_a_form_is_answered_with_the_command(port):
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         connection.request("POST", "/translate", b"--a--", {"Content-Type": "multipart/form-data; boundary=a"})

@@ -69,7 +69,7 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
         ("run in out --size 99999", "--size 99999 x 99999 pixels: expected at most 180 million"),
         ("run in out --batch_size 0", "'0': expected a whole number of at least 1"),
         ("run in out --tile 100", "--tile 100: expected at least 512 pixels"),
-        ("run in/a.png in/b.jpg in/h.jpg", "h.jpg: names a file; expected a folder for the translations of 2 images"),
+        ("run in/a.png in/b.jpg in/h.jpg", "h.jpg is an image; expected a folder for the translations, as the last"),
     ],
 )
 def test_mistakes_are_named_before_tensorflow_is_loaded(run_folder, originals, tmp_path, arguments, text):
