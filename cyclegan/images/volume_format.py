@@ -153,7 +153,7 @@ def open_npy(file: BinaryIO) -> ImageReader | None:
         return None
     file.seek(0)
     path = getattr(file, "name", None)  # `None` for a file in memory
-    array = np.load(path or file, "r" if path else None)
+    array = np.load(path or file, "r" if path else None, allow_pickle=False)
     return VolumeReader("npy", array, _layout_of(array))
 
 
@@ -162,7 +162,7 @@ def open_npz(file: BinaryIO) -> ImageReader | None:
     if file.read(len(ZIP)) != ZIP:
         return None
     file.seek(0)
-    archive = np.load(file)
+    archive = np.load(file, allow_pickle=False)
     names = [name for name in archive.files if f"{name}.npy" in archive.zip.namelist()]
     if not names:
         return None
