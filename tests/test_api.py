@@ -57,6 +57,39 @@ def test_a_folder_of_images_is_no_run(tmp_path):
         cyclegan.load(tmp_path)
 
 
+def test_unknown_options_are_explained(trained, tmp_path):
+    run, _ = trained
+    for call, text in (
+        (lambda: run.evaluate(featurs="random"), r"^unknown settings: featurs \(do you mean features\?\)$"),
+        (lambda: run.export(tmp_path / "g", fromat="onnx"), r"^unknown settings: fromat \(do you mean format\?\)$"),
+        (lambda: run.export(tmp_path / "g.onnx", checkpoint="epoch_0001"), "^unknown settings: checkpoint$"),
+        (
+            lambda: cyclegan.translate(run, tmp_path, tmp_path / "out", overwite=True),
+            r"overwite \(do you mean overwrite",
+        ),
+        (lambda: cyclegan.load(run.path, tiles=512), r"^unknown settings: tiles \(do you mean tile\?\)$"),
+    ):
+        with pytest.raises(cyclegan.UserError, match=text):
+            call()
+
+
+def test_swapped_paths_are_named(trained, tmp_path):
+    run, _ = trained
+    images = tmp_path / "trainA"
+    images.mkdir()
+    Image.new("L", (8, 8)).save(images / "photo.png")
+    for given in (run, run.path, str(run.path)):
+        with pytest.raises(cyclegan.UserError, match=r"trainA is a folder of images, .*run a run: swap them$"):
+            cyclegan.translate(images, given, tmp_path / "out")
+
+
+@pytest.mark.parametrize("callbacks", [Recorder(), Recorder, [Recorder], [object()], None, "Recorder"])
+def test_callbacks_that_cannot_be_called_are_refused_first(callbacks, tmp_path):
+    with pytest.raises(cyclegan.UserError, match=r"^callbacks .*: expected a list of objects with .* on_epoch_end"):
+        cyclegan.train(output_dir=tmp_path / "run", callbacks=callbacks, **SETTINGS)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_says_what_it_is(trained):
     run, _ = trained
     text = repr(run)
@@ -102,6 +135,7 @@ def test_the_same_call_resumes_and_leaves_the_program_as_it_was(trained, capfd):
 
     with pytest.raises(RuntimeError, match="from the callback"):
         cyclegan.train(epochs=3, output_dir=run.path, callbacks=[Fault()], **SETTINGS)
+    assert cyclegan.load(run.path).train_state.epoch == 3  # saved before the callback
     resumed = cyclegan.train(epochs=3, output_dir=run.path, **SETTINGS)
     assert resumed.train_state.epoch == 3 and cyclegan.load(run.path).history["epoch"] == [1, 2, 3]
     assert "Resumed from" in capfd.readouterr().out
