@@ -1,7 +1,10 @@
 """`import cyclegan`: train, load, translate, score and export from Python."""
 
+import inspect
 import logging
 import math
+import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +14,10 @@ import pytest
 from PIL import Image
 
 import cyclegan
+from cyclegan.cli.export import export_run
+from cyclegan.evaluation.score_run import ScoreOptions
+from cyclegan.inference.file_translator import Request
+from cyclegan.inference.model import Model
 
 SETTINGS = {"dataset": "stripes", "image_size": 32, "filters": 2, "residual_blocks": 1, "max_dataset_size": 4}
 SETTINGS.update(no_peak=True, steps_per_call=1, evaluate_every=2, precision="float32")
@@ -55,6 +62,16 @@ def test_a_folder_of_images_is_no_run(tmp_path):
     Image.new("L", (8, 8)).save(tmp_path / "photo.png")
     with pytest.raises(cyclegan.UserError, match="is a folder of images; expected the folder of a run"):
         cyclegan.load(tmp_path)
+
+
+def test_the_page_lists_all_arguments():
+    text = (pathlib.Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    rows = {line.split(" | ")[0]: set(re.findall(r"`(\w+)`", line)) for line in text.splitlines() if line[:3] == "| `"}
+    functions = (cyclegan.translate, Request), (export_run,), (cyclegan.Run.evaluate, ScoreOptions), (Model,)
+    for call, each in zip(("cyclegan.translate", "run.export", "run.evaluate", "cyclegan.load"), functions):
+        names = {name for function in each for name in inspect.signature(function).parameters}
+        given = {"run", "checkpoint"} if call == "run.export" else {"self", "options"}
+        assert rows[f"| `{call}`"] == names - given, call
 
 
 def test_unknown_options_are_explained(trained, tmp_path):
