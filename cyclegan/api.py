@@ -189,6 +189,8 @@ def translate(
     """
     if isinstance(run, (str, os.PathLike)):
         others = [os.fspath(each.path if isinstance(each, Model) else each) for each in (source, target)]
+        for each in others:
+            check_path(each)
         translate_command.check_paths(os.fspath(run), others[:1], others[1])
     return translate_files.translate(run, source, target, direction, bars=bars, **options)
 

@@ -171,6 +171,7 @@ def test_a_path_that_cannot_be_is_an_error(trained, tmp_path, path):
         lambda: run.export(path),
         lambda: cyclegan.translate(run, tmp_path, path),
         lambda: cyclegan.translate(run, path, tmp_path),
+        lambda: cyclegan.translate(run.path, tmp_path, path),
     ]
     for call in calls:
         with pytest.raises(cyclegan.UserError):
