@@ -8,7 +8,7 @@
 >>> run.export("horse2zebra.onnx")
 >>> cyclegan.translate(run, "horses/", "zebras/")
 
-`load` is the class `api.Run`, `train` is `api.train`, `translate` is `inference.translate_files.translate`.
+`load` is the class `api.Run`; `train` and `translate` are functions of `api`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 from cyclegan.errors import UserError
 
 if TYPE_CHECKING:
-    from cyclegan.api import Run, load, train
-    from cyclegan.inference.translate_files import translate
+    from cyclegan.api import Run, load, train, translate
 
 __version__ = "0.1.0"
 
@@ -37,13 +36,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # The Keras of `tf.keras` is decided here, whatever other programs need, because the networks are made for it.
 os.environ.update({"TF_USE_LEGACY_KERAS": "0", "KERAS_BACKEND": "tensorflow"})
 
-_LAZY = {"translate": "cyclegan.inference.translate_files", **dict.fromkeys(("Run", "load", "train"), "cyclegan.api")}
+_LAZY = ("Run", "load", "train", "translate")
 
 
 def __getattr__(name: str) -> object:
     """Import the public functions when they are first used, because importing TensorFlow takes seconds."""
     if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        return getattr(importlib.import_module("cyclegan.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import inspect
 import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cyclegan import terminal
 from cyclegan.cli import check_run
 from cyclegan.cli import export as export_command
 from cyclegan.cli import train as train_command
+from cyclegan.cli import translate as translate_command
 from cyclegan.config import command_line
 from cyclegan.config.config import all_settings
 from cyclegan.errors import UserError, check_path
 from cyclegan.evaluation.score_run import ScoreOptions, score_run
+from cyclegan.inference import translate_files
+from cyclegan.inference.conversions import Path
+from cyclegan.inference.file_translator import Report
 from cyclegan.inference.model import Model
 from cyclegan.run import metrics_log
 
@@ -40,7 +46,18 @@ class Run(Model):
     """A trained run. Next to `Model`, which translates, it has scores, exports and the history of the training."""
 
     def __init__(self, run: str | os.PathLike[str], checkpoint: str | None = None, **options: Any) -> None:
-        """Load a run; see `Model` for the arguments."""
+        """Load a run.
+
+        Args:
+            run: Folder of the run.
+            checkpoint: Name of a checkpoint, such as "epoch_0010" or "best-x2y"; by default the newest.
+            options: `precision` ("float32", "bfloat16" or "float16"), `tile` (side in pixels of the largest square that
+                is translated at once) and `device` (TensorFlow's name, such as "GPU:1").
+
+        Raises:
+            UserError: There is no such run, checkpoint or option, or the checkpoint cannot be read.
+        """
+        command_line.check_names(options, ("precision", "tile", "device"))
         check_run(run, checkpoint=checkpoint)
         super().__init__(run, checkpoint, **options)
 
@@ -55,8 +72,9 @@ class Run(Model):
             "untranslated_FID". A pandas.DataFrame has a column for each direction.
 
         Raises:
-            UserError: The images or the features do not exist or do not fit.
+            UserError: The images or the features do not exist or do not fit, or there is no such flag.
         """
+        command_line.check_names(options, (field.name for field in dataclasses.fields(ScoreOptions)))
         with _messages():
             result = score_run(self, None, ScoreOptions(**_plain(options)))
         return {
@@ -76,8 +94,10 @@ class Run(Model):
             The largest difference of the file's output from the network's, in gray levels of 255.
 
         Raises:
-            UserError: The file exists or can't be written, or its output is not the network's.
+            UserError: There is no such flag, the file exists or can't be written, or its output is not the network's.
         """
+        flags = inspect.signature(export_command.export_run).parameters.keys() - {"run", "out", "checkpoint"}
+        command_line.check_names(options, flags)
         check_path(os.fspath(out))
         with _messages():
             return export_command.export_run(self.path, out, checkpoint=self.checkpoint.name, **_plain(options))
@@ -117,22 +137,20 @@ def train(dataset: str | os.PathLike[str] | None = None, *, callbacks: Sequence[
     Args:
         dataset: Folder or name of the images, as --dataset takes it.
         callbacks: Objects whose method `on_epoch_end(epoch, logs)` is called after each epoch, counted from 0 as in
-            Keras, with the metrics of the epoch by their names in `Run.history`. An error in a callback ends the
-            training.
+            Keras, with the metrics of the epoch by their names in `Run.history`, when its checkpoint is saved. An error
+            in a callback ends the training.
         settings: Flags of training by name, such as `epochs=100` or `no_flip=True`.
 
     Returns:
         The run with its newest checkpoint.
 
     Raises:
-        UserError: There is no such setting, a value cannot work, or training failed or was stopped. A run that had
-            begun keeps its checkpoints.
+        UserError: There is no such setting, a value or callback cannot work, or training failed or was stopped. A run
+            that had begun keeps its checkpoints.
     """
-    flags = {f"--{name}" for name in (*all_settings(), "config")}
-    unknown = [command_line.explain(f"--{name}", flags) for name in settings if f"--{name}" not in flags]
+    _check_callbacks(callbacks)
+    command_line.check_names(settings, (*all_settings(), "config"))
     try:
-        if unknown:
-            raise UserError(f"unknown settings: {', '.join(unknown)}")
         given = settings if dataset is None else {**settings, "dataset": dataset}
         config, weights = train_command.configure([], **_plain(given))
     except UserError as error:
@@ -140,6 +158,51 @@ def train(dataset: str | os.PathLike[str] | None = None, *, callbacks: Sequence[
     with _messages():
         train_command.train(config, weights, [_KerasCallbacks(callbacks)])
     return Run(config.run.output_dir)
+
+
+def translate(
+    run: Path | Model | list[Model],
+    source: Path,
+    target: Path,
+    direction: Literal["x2y", "y2x"] = "x2y",
+    *,
+    bars: bool = False,
+    **options: Any,
+) -> Report:
+    """Translate image files and films.
+
+    Args:
+        run: Folder of a run, whose newest checkpoint runs on all GPUs; or a `Model`; or a list of models, one for each
+            device.
+        source: File, or folder (its images and films, also in subfolders), or pattern of `glob` (`**` for any folders).
+        target: Folder; or a file if `source` is one. Names and subfolders are the same as in `source`.
+        direction: "x2y" or "y2x".
+        bars: Whether to show a progress bar.
+        options: Other attributes of `Request` by name, such as `size=(512, 384)` or `overwrite=True`.
+
+    Returns:
+        The report. It names each file that cannot be read or written; the other files are translated.
+
+    Raises:
+        UserError: There are no images, or files to write exist, or two have the same name, or their format does not
+            support the result, or there is no such option; nothing was written.
+    """
+    if isinstance(run, (str, os.PathLike)):
+        others = [os.fspath(each.path if isinstance(each, Model) else each) for each in (source, target)]
+        for each in others:
+            check_path(each)
+        translate_command.check_paths(os.fspath(run), others[:1], others[1])
+    return translate_files.translate(run, source, target, direction, bars=bars, **options)
+
+
+def _check_callbacks(callbacks: Any) -> None:
+    """Raise `UserError` if callbacks are no list of objects with the method that `train` calls."""
+    expected = "expected a list of objects with a method on_epoch_end(epoch, logs)"
+    if not isinstance(callbacks, (list, tuple)):
+        raise UserError(f"callbacks {callbacks!r}: {expected}")
+    for each in callbacks:
+        if isinstance(each, type) or not callable(getattr(each, "on_epoch_end", None)):
+            raise UserError(f"callbacks with {each!r}: {expected}")
 
 
 class _KerasCallbacks:

@@ -1,7 +1,10 @@
 """`import cyclegan`: train, load, translate, score and export from Python."""
 
+import inspect
 import logging
 import math
+import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +14,10 @@ import pytest
 from PIL import Image
 
 import cyclegan
+from cyclegan.cli.export import export_run
+from cyclegan.evaluation.score_run import ScoreOptions
+from cyclegan.inference.file_translator import Request
+from cyclegan.inference.model import Model
 
 SETTINGS = {"dataset": "stripes", "image_size": 32, "filters": 2, "residual_blocks": 1, "max_dataset_size": 4}
 SETTINGS.update(no_peak=True, steps_per_call=1, evaluate_every=2, precision="float32")
@@ -55,6 +62,49 @@ def test_a_folder_of_images_is_no_run(tmp_path):
     Image.new("L", (8, 8)).save(tmp_path / "photo.png")
     with pytest.raises(cyclegan.UserError, match="is a folder of images; expected the folder of a run"):
         cyclegan.load(tmp_path)
+
+
+def test_the_page_lists_all_arguments():
+    text = (pathlib.Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    rows = {line.split(" | ")[0]: set(re.findall(r"`(\w+)`", line)) for line in text.splitlines() if line[:3] == "| `"}
+    functions = (cyclegan.translate, Request), (export_run,), (cyclegan.Run.evaluate, ScoreOptions), (Model,)
+    for call, each in zip(("cyclegan.translate", "run.export", "run.evaluate", "cyclegan.load"), functions):
+        names = {name for function in each for name in inspect.signature(function).parameters}
+        given = {"run", "checkpoint"} if call == "run.export" else {"self", "options"}
+        assert rows[f"| `{call}`"] == names - given, call
+
+
+def test_unknown_options_are_explained(trained, tmp_path):
+    run, _ = trained
+    for call, text in (
+        (lambda: run.evaluate(featurs="random"), r"^unknown settings: featurs \(do you mean features\?\)$"),
+        (lambda: run.export(tmp_path / "g", fromat="onnx"), r"^unknown settings: fromat \(do you mean format\?\)$"),
+        (lambda: run.export(tmp_path / "g.onnx", checkpoint="epoch_0001"), "^unknown settings: checkpoint$"),
+        (
+            lambda: cyclegan.translate(run, tmp_path, tmp_path / "out", overwite=True),
+            r"overwite \(do you mean overwrite",
+        ),
+        (lambda: cyclegan.load(run.path, tiles=512), r"^unknown settings: tiles \(do you mean tile\?\)$"),
+    ):
+        with pytest.raises(cyclegan.UserError, match=text):
+            call()
+
+
+def test_swapped_paths_are_named(trained, tmp_path):
+    run, _ = trained
+    images = tmp_path / "trainA"
+    images.mkdir()
+    Image.new("L", (8, 8)).save(images / "photo.png")
+    for given in (run, run.path, str(run.path)):
+        with pytest.raises(cyclegan.UserError, match=r"trainA is a folder of images, .*run a run: swap them$"):
+            cyclegan.translate(images, given, tmp_path / "out")
+
+
+@pytest.mark.parametrize("callbacks", [Recorder(), Recorder, [Recorder], [object()], None, "Recorder"])
+def test_callbacks_that_cannot_be_called_are_refused_first(callbacks, tmp_path):
+    with pytest.raises(cyclegan.UserError, match=r"^callbacks .*: expected a list of objects with .* on_epoch_end"):
+        cyclegan.train(output_dir=tmp_path / "run", callbacks=callbacks, **SETTINGS)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_says_what_it_is(trained):
@@ -102,6 +152,7 @@ def test_the_same_call_resumes_and_leaves_the_program_as_it_was(trained, capfd):
 
     with pytest.raises(RuntimeError, match="from the callback"):
         cyclegan.train(epochs=3, output_dir=run.path, callbacks=[Fault()], **SETTINGS)
+    assert cyclegan.load(run.path).train_state.epoch == 3  # saved before the callback
     resumed = cyclegan.train(epochs=3, output_dir=run.path, **SETTINGS)
     assert resumed.train_state.epoch == 3 and cyclegan.load(run.path).history["epoch"] == [1, 2, 3]
     assert "Resumed from" in capfd.readouterr().out
@@ -120,6 +171,7 @@ def test_a_path_that_cannot_be_is_an_error(trained, tmp_path, path):
         lambda: run.export(path),
         lambda: cyclegan.translate(run, tmp_path, path),
         lambda: cyclegan.translate(run, path, tmp_path),
+        lambda: cyclegan.translate(run.path, tmp_path, path),
     ]
     for call in calls:
         with pytest.raises(cyclegan.UserError):

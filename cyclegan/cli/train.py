@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
 def train(
     config: Config, weights: Mapping[str, TorchNetwork], callbacks: Sequence[Callback] = ()
 ) -> dict[str, dict[str, float]]:
-    """Train with the result of `configure`, and with callbacks beside those of every run; see `main`."""
+    """Train with the result of `configure`, and call callbacks after the checkpoint of each epoch; see `main`."""
     terminal.configure_logging(config.run.verbose)
     check_packages(config.run)
     from cyclegan.data.sources import check_dataset
@@ -71,7 +71,7 @@ def train(
         data = load_data(config, workers, run)
         copies = {name: network.copy_to for name, network in weights.items()}
         trainer = make_trainer(config, workers, run, data, copies)
-        trainer.callbacks += callbacks
+        trainer.observers += callbacks
         metrics = trainer.fit()
         if workers.is_chief:
             logger.info(f"Curves, samples and settings: {run.path / 'index.html'}")

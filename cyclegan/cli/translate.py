@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     checkpoint, tile, devices, precision = (
         arguments.pop(each) for each in ("checkpoint", "tile", "devices", "precision")
     )
-    _check_paths(run, inputs, output, checkpoint)
+    check_paths(run, inputs, output, checkpoint)
     check_tile(tile)
     config = serialization.load(pathlib.Path(run).expanduser() / "config.json").config
     plan = make_plan(config, inputs, output, Request(**arguments))
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if report.failed else 0
 
 
-def _check_paths(run: str, inputs: Sequence[str], output: str, checkpoint: str | None) -> None:
+def check_paths(run: str, inputs: Sequence[str], output: str, checkpoint: str | None = None) -> None:
     """Raise `UserError` if paths are swapped, or the run has no such checkpoint."""
     check_run(run, [*inputs, output], checkpoint)
     kind = describe_path(output)

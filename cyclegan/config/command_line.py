@@ -8,7 +8,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn, Optional
 
@@ -113,6 +113,13 @@ def explain(text: str, flags: Collection[str], hints: Mapping[str, str] = Mappin
         return f"{flag} (here: {meant})"
     similar = difflib.get_close_matches(flag[2:], [name[2:] for name in flags], 1)
     return f"{flag} (do you mean --{similar[0]}?)" if similar else flag
+
+
+def check_names(given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `UserError` if names of arguments from Python are unknown, with what they may mean; see `explain`."""
+    flags = {f"--{name}" for name in known}
+    if unknown := [explain(f"--{name}", flags).replace("--", "") for name in given if f"--{name}" not in flags]:
+        raise UserError(f"unknown settings: {', '.join(unknown)}")
 
 
 def _normalized(text: str) -> str:

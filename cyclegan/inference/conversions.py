@@ -136,11 +136,10 @@ def check_direction(config: Config, direction: str) -> None:
         )
 
 
-def to_pillow(original: DecodedImage, output: np.ndarray, ranges: Ranges) -> Image.Image:
+def to_pillow(original: DecodedImage, output: np.ndarray, ranges: Ranges) -> Image.Image | np.ndarray:
     """Convert the translation of an image of `to_network` to a Pillow image of values.
 
-    Raises:
-        UserError: Pillow has no such images.
+    If Pillow has no such images, it becomes an array of values [h, w, C], with the opacity as the last channel.
     """
     single = output.shape[2] == 1
     image = from_network(original, output, ranges[1], floats=single)  # Pillow has no floats of several channels
@@ -150,10 +149,9 @@ def to_pillow(original: DecodedImage, output: np.ndarray, ranges: Ranges) -> Ima
     image = restore_nodata(image)
     channels, transparent = image.pixels.shape[2], image.opacity is not None
     deep = image.pixels.dtype != np.uint8
-    if channels > 4 or (deep and (channels > 1 or transparent)):
-        what = f"{channels} channels of {8 * image.pixels.itemsize} bits{' and opacity' if transparent else ''}"
-        raise UserError(f"Pillow has no images of {what}: expected an array, or use cyclegan.translate for files")
     pixels = image.pixels if image.opacity is None else np.concatenate([image.pixels, image.opacity], axis=2)
+    if channels > 4 or (deep and (channels > 1 or transparent)):
+        return pixels
     pixels = pixels.astype(np.int32) if pixels.dtype == np.int16 else pixels
     made = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     if image.metadata.profile:

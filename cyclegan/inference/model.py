@@ -16,7 +16,7 @@ from cyclegan.config import serialization
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source
 from cyclegan.distribution.strategy import allow_memory_growth, device_names
-from cyclegan.errors import UserError, check_path
+from cyclegan.errors import UserError, check_path, printable
 from cyclegan.images.value_range import to_float
 from cyclegan.inference import conversions, tiles
 from cyclegan.inference.conversions import TILE, Path, Size
@@ -122,10 +122,11 @@ class Model:
             A Pillow image for a path or a Pillow image, with the opacity of the original; an array of the same type for
             an array; a list for a list; for a folder, a dict of the translations of its images by name, such as
             "sub/1.png". With value ranges, Pillow images hold values; the lowest and highest numbers of arrays stand
-            for LO and HI.
+            for LO and HI. Where Pillow has no images of the result, such as 3 channels of 16 bits, it is an array of
+            values [h, w, C], with the opacity as the last channel if there is one; a warning names the file.
 
         Raises:
-            UserError: The file cannot be read, or Pillow does not support the channels of the result.
+            UserError: The file cannot be read.
             ValueError: The array or Pillow image does not fit.
             TypeError: `image` is none of these.
         """
@@ -160,7 +161,11 @@ class Model:
         ranges = self.value_ranges(direction)
         decoded = conversions.decode(image, channels, bool(ranges[0]), self.config.data.nodata)
         original = conversions.to_network(decoded, ranges, size)
-        return conversions.to_pillow(original, self.translate(direction, original.pixels[None])[0], ranges)
+        made = conversions.to_pillow(original, self.translate(direction, original.pixels[None])[0], ranges)
+        if isinstance(made, np.ndarray):
+            what = f"{made.shape[2]} channels of {made.dtype}"
+            logger.warning(f"{printable(image)}: its translation is an array, because Pillow has no images of {what}")
+        return made
 
     def translate(self, direction: str, images: np.ndarray, progress: tiles.Progress = lambda _: None) -> np.ndarray:
         """Translate a batch: uint8, uint16, or float32 in [-1, 1], [N, h, w, C]; see `tiles.translate`."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from cyclegan.config import Config
+from cyclegan.config import Config, command_line
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source
 from cyclegan.errors import UserError, check_path, counted, first_line, printable
@@ -38,26 +38,10 @@ def translate(
     bars: bool = False,
     **options: Any,
 ) -> Report:
-    """Translate image files and films.
-
-    Args:
-        run: Folder of a run, whose newest checkpoint runs on all GPUs; or a `Model`; or a list of models, one for each
-            device.
-        source: File, or folder (its images and films, also in subfolders), or pattern of `glob` (`**` for any folders).
-        target: Folder; or a file if `source` is one. Names and subfolders are the same as in `source`.
-        direction: "x2y" or "y2x".
-        bars: Whether to show a progress bar.
-        options: Other attributes of `Request` by name, such as `size=(512, 384)` or `overwrite=True`.
-
-    Returns:
-        The report. It names each file that cannot be read or written; the other files are translated.
-
-    Raises:
-        UserError: There are no images, or files to write exist, or two have the same name, or their format does not
-            support the result; nothing was written.
-    """
+    """Translate image files and films; see `api.translate`."""
     from cyclegan.inference.model import Model, load_on_devices
 
+    command_line.check_names(options, (field.name for field in dataclasses.fields(Request)))
     models = run if isinstance(run, list) else [run] if isinstance(run, Model) else load_on_devices(run)
     request = Request(direction=direction, **options)
     return translate_plan(models, make_plan(models[0].config, [os.fspath(source)], os.fspath(target), request), bars)

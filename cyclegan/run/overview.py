@@ -44,7 +44,7 @@ def log(
     if config.run.preset:
         settings = config.settings()
         preset = {name: value for name, value in PRESETS[config.run.preset].items() if settings.get(name) == value}
-        logger.info(f"Preset {config.run.preset}: {flags_of(preset)}")
+        logger.info(f"Preset {config.run.preset}: {flags_of(preset) or 'all its flags are overridden'}")
     for note in notes:
         logger.info(note)
     if not config.data.same_channels:

@@ -110,6 +110,10 @@ class Split:
 class Trainer:
     """Train from `state`, a position in training, until all epochs are done; an epoch passes over each split once.
 
+    Attributes:
+        callbacks: Those of every run, called before the checkpoint of an epoch is saved.
+        observers: Callbacks of other programs, called afterwards, so that their errors don't cost the epoch.
+
     Raises:
         UserError: The position does not fit the datasets.
     """
@@ -129,7 +133,7 @@ class Trainer:
         self._workers = workers
         self._checkpoints = checkpoints
         self._summary = summary
-        self.callbacks = [*callbacks]
+        self.callbacks, self.observers = [*callbacks], list[Callback]()
         self._epochs, self._patience = config.optimization.epochs, config.evaluation.patience
         self._is_complete = False
         self.splits, self.state = splits, state
@@ -285,6 +289,9 @@ class Trainer:
             report_best(state, metrics["test"])
         elif epoch.is_best or is_due or self.policy.is_due():
             self.policy.save_and_obey(state, epoch.best_kid)
+        for observer in self.observers:
+            self._watchdog.beat()
+            observer.on_epoch_end(epoch)
         return metrics
 
     def _run_pass(self, split: Split) -> None:

@@ -573,7 +573,7 @@ def test_an_image_without_a_mask_that_fits_fails_alone(model, models, tmp_path):
         UserError, match="00.png is the mask of in/00.jpg and in/00.png; .* rename an image and its mask"
     ):
         translate(model, tmp_path / "in", tmp_path / "other", masks=tmp_path / "masks")
-    with pytest.raises(UserError, match="--masks .*: no such folder"):
+    with pytest.raises(UserError, match="--masks .*: a file; expected a folder"):
         translate(model, tmp_path / "in", tmp_path / "other", masks=tmp_path / "masks/00.png")
     with pytest.raises(UserError, match="--masks: expected a run whose domains have the same number of channels"):
         translate(models[0], tmp_path / "in", tmp_path / "other", masks=tmp_path / "masks")

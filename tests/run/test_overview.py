@@ -31,6 +31,8 @@ def test_the_flags_of_a_preset_that_are_in_effect_are_listed(lines):
     first, *rest = list(lines("--preset", "demo", "--epochs", "9"))
     assert first == "Preset demo: --dataset stripes --plot_every 1 --upsample resize --output_dir runs/demo"
     assert not any("Preset" in line for line in [*rest, *lines()])
+    others = ("--image_size", "64", "--generator", "resnet_9blocks", "--filters", "8", "--epochs", "9")
+    assert lines("--preset", "fast", *others)[0] == "Preset fast: all its flags are overridden"
 
 
 def test_a_resumed_run(lines):

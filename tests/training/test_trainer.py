@@ -1,5 +1,6 @@
 import pathlib
 import re
+from types import SimpleNamespace
 
 import pytest
 import tensorflow as tf
@@ -55,6 +56,16 @@ def test_the_first_epochs_and_the_minutes_of_a_long_one_have_plots(fit, monkeypa
     monkeypatch.setattr("cyclegan.training.callbacks.PREVIEW_SECONDS", 0.0)
     _, recorder, _ = fit(1)  # three steps of 3, 3 and 1 pairs
     assert recorder.epochs_of("plot") == pytest.approx([3 / 7, 6 / 7, 1])
+
+
+def test_observers_are_called_after_the_checkpoint(strategies, make_images):
+    recorder = Recorder()
+    parts = [(make_dataset(make_images(3, 16), 1, seed), Steps(name)) for name, seed in (("train", 0), ("test", None))]
+    trainer = make_trainer(strategies[1], recorder, *parts, epochs=2)
+    observed = []
+    trainer.observers.append(SimpleNamespace(on_epoch_end=lambda epoch: observed.append(recorder.epochs_of("save"))))
+    trainer.fit()
+    assert observed == [[0, 1], [0, 1, 2]]
 
 
 def test_the_time_of_the_training_is_estimated(strategies, make_images, caplog, tmp_path, monkeypatch):
