@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pathlib
 import re
 
 # Names of functions and operations that TensorFlow puts around its messages.
@@ -58,7 +59,9 @@ def printable(text: object) -> str:
 def check_path(text: str, flag: str = "") -> None:
     """Raise `UserError` if a text, the value of a flag, can't be the path of a file on this machine."""
     names = text.encode(errors="replace").split(b"/")
-    if URL.match(text):
+    if not text:
+        problem = "expected a text that is not empty (is a shell variable not set?)"
+    elif URL.match(text):
         problem = "a URL; expected a path on this machine: mount the storage, or copy the files with its own tool"
     elif sum(map(len, names)) > LONGEST_PATH or len(names) > DEEPEST_PATH or "\0" in text:
         problem = f"no path; expected at most {LONGEST_PATH} bytes, {DEEPEST_PATH} nested folders and no null byte"
@@ -68,7 +71,7 @@ def check_path(text: str, flag: str = "") -> None:
         problem = "there is no such user; expected ~/, ~USER/, or ./~ for a name that begins so"
     else:
         return
-    raise UserError(f"{flag} {printable(text[:80])}{'...' * (len(text) > 80)}: {problem}".lstrip())
+    raise UserError(f"{flag} {printable(text[:80]) or repr('')}{'...' * (len(text) > 80)}: {problem}".lstrip())
 
 
 # What is expected by the number of an `OSError`. An error of this kind is no defect, even if it names no file.
@@ -89,6 +92,35 @@ def explain_file_error(error: BaseException) -> str | None:
     name = "" if error.filename is None else f"{printable(error.filename)}: "
     expected = EXPECTED.get(error.errno or 0, "files and folders that exist and can be used")
     return f"{name}{printable(error.strerror or error)}; expected {expected}"
+
+
+def describe_missing(path: str | os.PathLike[str], kind: str = "folder") -> str:
+    """Return what is at a path that is no folder (or no file or folder, if this is its `kind`), in words for an error.
+
+    It is a file, a link that leads nowhere, or missing. Names the first part of the path that is not there, and what
+    looks like it.
+    """
+    try:
+        os.stat(path)
+        return "a file"
+    except OSError as error:
+        reason = error
+    whole = pathlib.Path(os.path.abspath(path))
+    missing = next(part for part in (*reversed(whole.parents), whole) if not os.path.exists(part))
+    parent, text = printable(missing.parent), f"no such {kind}"
+    if missing.is_symlink():
+        target = printable(os.readlink(missing))
+        loop = ", and leads back to itself" if reason.errno == errno.ELOOP else ", which does not exist"
+        text = f"a link to {target}{loop}"
+    elif reason.errno not in (errno.ENOENT, errno.ENOTDIR):  # such as a mount whose server is gone
+        text = f"{text} ({reason.strerror})"
+    elif missing.parent.is_dir():
+        names = os.listdir(missing.parent)
+        if similar := [name for name in names if name.lower() == missing.name.lower()]:
+            text = f"{text}, but {printable(similar[0])} is there"
+        elif not names:
+            text = f"{text}, because {parent} is empty (is it mounted?)"
+    return text if missing == whole else f"{printable(missing)}: {text}"
 
 
 def counted(number: int, noun: str) -> str:

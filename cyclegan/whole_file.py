@@ -10,7 +10,7 @@ import stat
 import tempfile
 from typing import BinaryIO
 
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import UserError, describe_missing, printable
 
 
 def sync(path: str | os.PathLike[str]) -> None:
@@ -62,7 +62,8 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
     try:
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
-        raise UserError(f"{printable(path)}: {error.strerror}; expected a folder that can be written to") from error
+        reason = error.strerror if path.exists() else describe_missing(path)
+        raise UserError(f"{printable(path)}: {reason}; expected a folder that can be written to") from error
 
 
 def check_file(path: str | os.PathLike[str]) -> pathlib.Path:

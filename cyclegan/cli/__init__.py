@@ -6,7 +6,7 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from cyclegan.errors import UserError, check_path, printable
+from cyclegan.errors import UserError, check_path, describe_missing, printable
 from cyclegan.export import ENDINGS, MARKERS
 from cyclegan.run.run_directory import find_checkpoints
 
@@ -14,7 +14,7 @@ from cyclegan.run.run_directory import find_checkpoints
 def describe_path(path: str | os.PathLike[str]) -> str:
     """Return what a path is, such as "a run" or "a folder of images"."""
     # Takes a moment, and is needed for mistakes only.
-    from cyclegan.data.folder_source import describe_missing, is_image
+    from cyclegan.data.folder_source import is_image
 
     path = pathlib.Path(path).expanduser()
     if not path.exists():

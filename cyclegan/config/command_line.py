@@ -64,7 +64,8 @@ REFERENCE_FLAGS = {
     "direction": "both directions are trained",
 }
 WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
-WITHOUT_PATHS = ("--mlflow", "--features", "--evaluate_features")  # flags whose values are URIs, or KIND:FILE
+# Flags whose values are URIs, KIND:FILE, or may be empty.
+WITHOUT_PATHS = ("--mlflow", "--features", "--evaluate_features", "--diffaugment")
 NEGATIVE_RANGE = re.compile(r"-[\d.].*[:e]")  # LO:HI with a negative LO; also -1e9
 
 
@@ -85,8 +86,8 @@ class ArgumentParser(argparse.ArgumentParser):
         """
         argv = [_normalized(text) for text in (sys.argv[1:] if args is None else args)]
         for before, text in zip(["", *argv], argv):
-            flag, _, value = text.partition("=") if text.startswith("--") else (before, "", text)
-            if flag not in WITHOUT_PATHS:
+            flag, has_value, value = text.partition("=") if text.startswith("--") else (before, "=", text)
+            if has_value and flag not in WITHOUT_PATHS:
                 check_path(value)
         given, unknown = self.parse_known_intermixed_args(argv, namespace)
         wrong = [

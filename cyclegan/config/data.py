@@ -131,9 +131,9 @@ class DataConfig(Section):
         Raises:
             UserError: TFDS_DATA_DIR can't be a folder of this machine.
         """
-        if not self.data_dir:
-            check_path(os.environ.get("TFDS_DATA_DIR", ""), "TFDS_DATA_DIR")
-        return pathlib.Path(self.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets").expanduser()
+        folder = self.data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+        check_path(folder, "--data_dir" if self.data_dir else "TFDS_DATA_DIR")
+        return pathlib.Path(folder).expanduser()
 
     @property
     def has_pairs(self) -> bool:

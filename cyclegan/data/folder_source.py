@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import errno
 import hashlib
 import itertools
 import os
@@ -17,7 +16,7 @@ import numpy as np
 from cyclegan.config.data import DataConfig
 from cyclegan.data import loading
 from cyclegan.data.loading import ImageFiles
-from cyclegan.errors import UserError, counted, printable
+from cyclegan.errors import UserError, counted, describe_missing, printable
 from cyclegan.images import dicom_format, formats, reader
 from cyclegan.images.geometry import format_size
 from cyclegan.images.reader import Slice, Source
@@ -197,35 +196,6 @@ def describe_others(folder: str, others: Sequence[str]) -> str:
     hints = [f"for example {printable(links[0])}, {describe_missing(links[0])}"] if links else []
     hints += ["if they are images, convert them to PNG or JPEG"] * bool(files)
     return f"Files of {printable(folder)} that are not used: {len(others)} ({_shown(kinds)}); {'; '.join(hints)}"
-
-
-def describe_missing(path: str | os.PathLike[str], kind: str = "folder") -> str:
-    """Return what is at a path that is no folder (or no file or folder, if this is its `kind`), in words for an error.
-
-    It is a file, a link that leads nowhere, or missing. Names the first part of the path that is not there, and what
-    looks like it.
-    """
-    try:
-        os.stat(path)
-        return "a file"
-    except OSError as error:
-        reason = error
-    whole = pathlib.Path(os.path.abspath(path))
-    missing = next(part for part in (*reversed(whole.parents), whole) if not os.path.exists(part))
-    parent, text = printable(missing.parent), f"no such {kind}"
-    if missing.is_symlink():
-        target = printable(os.readlink(missing))
-        loop = ", and leads back to itself" if reason.errno == errno.ELOOP else ", which does not exist"
-        text = f"a link to {target}{loop}"
-    elif reason.errno not in (errno.ENOENT, errno.ENOTDIR):  # such as a mount whose server is gone
-        text = f"{text} ({reason.strerror})"
-    elif missing.parent.is_dir():
-        names = os.listdir(missing.parent)
-        if similar := [name for name in names if name.lower() == missing.name.lower()]:
-            text = f"{text}, but {printable(similar[0])} is there"
-        elif not names:
-            text = f"{text}, because {parent} is empty (is it mounted?)"
-    return text if missing == whole else f"{printable(missing)}: {text}"
 
 
 def _shown(names: Sequence[str]) -> str:

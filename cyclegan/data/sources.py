@@ -22,7 +22,7 @@ from cyclegan.data import folder_source, loading, scenes, stripes
 from cyclegan.data.folder_source import Found, Name
 from cyclegan.data.loading import ImageFiles
 from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
-from cyclegan.errors import UserError, counted, printable
+from cyclegan.errors import UserError, counted, describe_missing, printable
 from cyclegan.images import geometry, reader
 from cyclegan.images.reader import Source
 
@@ -131,7 +131,7 @@ def check_dataset(data: DataConfig) -> None:
         from cyclegan.data import tfds_source
 
         raise UserError(
-            f"--dataset {data.dataset}: {folder_source.describe_missing(data.folder)}; expected a folder with trainA"
+            f"--dataset {data.dataset}: {describe_missing(data.folder)}; expected a folder with trainA"
             f" and trainB, stripes, scenes, or cycle_gan/NAME with NAME one of"
             f" {', '.join(tfds_source.cycle_gan_names())}"
         )
@@ -236,7 +236,7 @@ def _add_masks(data: DataConfig, files: Mapping[str, ImageFiles], bars: bool) ->
         if not os.path.lexists(folder):
             continue
         if not os.path.isdir(folder):
-            raise UserError(f"{folder}: {folder_source.describe_missing(folder)}; expected a folder of masks, or none")
+            raise UserError(f"{folder}: {describe_missing(folder)}; expected a folder of masks, or none")
         if not data.same_channels:
             raise UserError(
                 f"{folder}: outside of masks, images stay as they are; expected --channels_x equal to --channels_y"

@@ -19,7 +19,7 @@ from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, sources
 from cyclegan.data.folder_source import Found
 from cyclegan.data.loading import ImageFiles
-from cyclegan.errors import TrainingError, UserError
+from cyclegan.errors import TrainingError, UserError, describe_missing
 from cyclegan.evaluation.evaluator import BATCH_SIZE, Evaluator
 from cyclegan.evaluation.features import make_extractor
 from cyclegan.images import geometry
@@ -73,7 +73,7 @@ class ScoreOptions:
             return
         folder = pathlib.Path(self.real).expanduser()
         if not folder.is_dir():
-            missing = folder_source.describe_missing(folder)
+            missing = describe_missing(folder)
             raise UserError(f"--real {self.real}: {missing}; expected a folder with {BOTH}, or with images")
         if len(self.directions) > 1 and any(self.real_folder(direction) == folder for direction in self.directions):
             raise UserError(
@@ -146,7 +146,7 @@ class _Scorer:
         config = model.config.replace(cache="none", **changes, **PROTOCOLS.get(options.protocol or "", {}))
         self._data = data = config.data
         if data.folder and not options.dataset and not data.folder.is_dir():
-            missing = folder_source.describe_missing(data.folder)
+            missing = describe_missing(data.folder)
             raise UserError(f"{model.path}: its images, {data.folder}: {missing}; expected --dataset with their folder")
         features = options.features or ("fid" if options.protocol else "inception")
         extractor = make_extractor(features, [model.channels(direction)[1] for direction in self._directions])

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from cyclegan import whole_file
-from cyclegan.errors import UserError, printable
+from cyclegan.errors import EXPECTED, UserError, printable
 from cyclegan.networks import compat, layers, normalization
 
 INPUT, OUTPUT = "picture", "translated"  # names of the input and the output in exported files
@@ -176,8 +176,8 @@ def new_file(out: pathlib.Path) -> Iterator[pathlib.Path]:
             os.rename(made, out)
     except OSError as error:
         raise UserError(
-            f"{printable(out)} can't be written ({error.strerror or printable(error)}); expected free space in a"
-            " writable folder"
+            f"{printable(out)} can't be written ({error.strerror or printable(error)}); expected"
+            f" {EXPECTED.get(error.errno or 0, 'a file or folder that can be replaced, and a writable folder')}"
         ) from error
 
 

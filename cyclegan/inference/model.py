@@ -16,7 +16,7 @@ from cyclegan.config import serialization
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source
 from cyclegan.distribution.strategy import allow_memory_growth, device_names
-from cyclegan.errors import UserError, check_path, printable
+from cyclegan.errors import UserError, check_path, describe_missing, printable
 from cyclegan.images.value_range import to_float
 from cyclegan.inference import conversions, tiles
 from cyclegan.inference.conversions import TILE, Path, Size
@@ -65,9 +65,7 @@ class Model:
         conversions.check_tile(tile)
         self.path = pathlib.Path(run).expanduser()
         if not self.path.is_dir():
-            raise UserError(
-                f"{run}: {folder_source.describe_missing(self.path)}; expected the folder of a run, see --output_dir"
-            )
+            raise UserError(f"{run}: {describe_missing(self.path)}; expected the folder of a run, see --output_dir")
         saved = serialization.load(self.path / "config.json")
         refuse_other_stack(self.path, saved.stack, compat.stack())
         self.config, self.tile, self._device = saved.config, tile, device

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from cyclegan.config import Config, command_line
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source
-from cyclegan.errors import UserError, check_path, counted, first_line, printable
+from cyclegan.errors import UserError, check_path, counted, describe_missing, first_line, printable
 from cyclegan.images import formats, reader
 from cyclegan.inference import conversions
 from cyclegan.inference.conversions import Path
@@ -214,7 +214,7 @@ def _find(source: str, others: list[str]) -> tuple[str, list[str]]:
         others += [] if folder_source.is_image(source) else [name]
         return base, [name] if folder_source.is_image(source) else []
     if not glob.has_magic(source):
-        missing = folder_source.describe_missing(source, "file or folder")
+        missing = describe_missing(source, "file or folder")
         raise UserError(f"{printable(source)}: {missing}; expected an image, a folder of images, or a pattern")
     parts = pathlib.PurePath(source).parts
     fixed = list(itertools.takewhile(os.path.exists, itertools.accumulate(parts, os.path.join)))  # as it is written
@@ -233,7 +233,7 @@ def add_masks(tasks: Sequence[FileTask], folder: str) -> tuple[list[FileTask], l
         UserError: There is no such folder, or no file has a mask there, but there are files.
     """
     if not os.path.isdir(folder):
-        missing = folder_source.describe_missing(folder)
+        missing = describe_missing(folder)
         raise UserError(f"--masks {printable(folder)}: {missing}; expected a folder with a mask for each image")
     above = (os.path.basename(os.path.dirname(task.source[: -len(task.name)])) for task in tasks)  # such as testA
     masks = folder_source.find_masks(folder, [split + os.sep + task.name for split, task in zip(above, tasks)])

@@ -18,7 +18,7 @@ from cyclegan.data import folder_source, loading
 from cyclegan.data.folder_source import Found
 from cyclegan.data.sources import SPLITS, Domains, find, load_domains
 from cyclegan.data.value_ranges import find_narrow, measure_ranges
-from cyclegan.errors import UserError, first_line, printable
+from cyclegan.errors import UserError, describe_missing, first_line, printable
 from cyclegan.images import formats, reader
 from cyclegan.images.image import Header, ImageError, profile_name, visible
 from cyclegan.images.reader import Source
@@ -86,7 +86,7 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     """
     folder = pathlib.Path(folder).expanduser()
     if not folder.is_dir():
-        raise UserError(f"{folder}: {folder_source.describe_missing(folder)}; expected a folder with trainA and trainB")
+        raise UserError(f"{folder}: {describe_missing(folder)}; expected a folder with trainA and trainB")
     data = dataclasses.replace(data, dataset=os.path.abspath(folder), cache="none")
     found = find(data, bars=bars)
     data, measured = measure_ranges(data, found.sources, bars)

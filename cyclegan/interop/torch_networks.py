@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, describe_missing
 from cyclegan.terminal import install_command
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def find_files(path: str) -> dict[str, str]:
             epochs.setdefault(found[1], {})[NETWORK_OF[found[2]]] = str(file)
     files = {epoch: found for epoch, found in epochs.items() if "G" in found and (not named or epoch == named[1])}
     if not files:
-        what = "no networks" if whole.exists() else "no such file or folder"
+        what = "no networks" if whole.exists() else describe_missing(whole, "file or folder")
         raise UserError(
             f"--init_from {path}: {what}; expected the folder of a run, or .pth files with names such as"
             " latest_net_G_A.pth and latest_net_D_A.pth, or latest_net_G.pth"

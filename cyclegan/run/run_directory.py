@@ -18,7 +18,7 @@ from typing import Any
 from cyclegan.config import Config, serialization
 from cyclegan.config.fields import FIXED, WARN
 from cyclegan.config.serialization import changed_settings, with_measured_ranges
-from cyclegan.errors import TrainingError, UserError
+from cyclegan.errors import EXPECTED, TrainingError, UserError, describe_missing
 
 # Settings that an imported run may change until it has seen images.
 IMAGE_SETTINGS = (
@@ -86,7 +86,10 @@ def check_output_dir(config: Config) -> None:
             f"--output_dir {path}: lies in the folder of the images, {config.data.dataset}; expected a folder"
             " outside of it, because samples would become training images"
         )
-    present = next(each for each in (path.absolute(), *path.absolute().parents) if os.path.exists(each))
+    present = next(each for each in (path.absolute(), *path.absolute().parents) if os.path.lexists(each))
+    if not present.exists():
+        missing = describe_missing(present)
+        raise UserError(f"--output_dir {path}: {present}: {missing}; expected a folder that can be written to")
     if present.is_dir() and not os.access(present, os.W_OK | os.X_OK):
         raise UserError(
             f"--output_dir {path}: {present} can't be written to; expected a folder that can be written to: use another"
@@ -156,10 +159,10 @@ class RunDirectory:
         try:
             yield
         except OSError as error:
-            reason = f"{error.filename} is a file" if isinstance(error, FileExistsError) else error
-            raise UserError(
-                f"--output_dir {self.path}: {reason}; expected a folder that can be written to: use another one"
-            ) from error
+            reason = " is a file" if isinstance(error, FileExistsError) else f": {error.strerror}"
+            expected = EXPECTED.get(error.errno or 0, "a folder that can be written to: use another one")
+            where = error.filename or self.path
+            raise UserError(f"--output_dir {self.path}: {where}{reason}; expected {expected}") from error
 
     def _acquire_lock(self) -> int:
         lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o666)

@@ -22,11 +22,13 @@ def test_a_missing_tracker_is_reported_before_anything_else(monkeypatch):
         ("absent", "run", "--dataset .*absent: no such folder"),
         ("data", "data/run", "--output_dir .* lies in the folder"),
         ("loop", "run", "--dataset .*loop: a link to loop, and leads back to itself"),
+        ("data", "gone", "--output_dir .*gone: a link to nowhere, which does not exist; expected a folder that"),
     ],
 )
 def test_folders_are_checked_before_tensorflow_starts(monkeypatch, tmp_path, dataset, output, text):
     (tmp_path / "data").mkdir()
     (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "gone").symlink_to("nowhere")
     monkeypatch.setattr(train.terminal, "start", None)
     with pytest.raises(UserError, match=text):
         train.main(["--dataset", str(tmp_path / dataset), "--output_dir", str(tmp_path / output)])

@@ -8,6 +8,7 @@ import sys
 import pytest
 from PIL import Image
 
+from cyclegan.errors import UserError
 from tests.inference.arrays import files, images, write_originals
 from tests.inference.runs import make_run
 
@@ -81,6 +82,16 @@ def test_mistakes_are_named_before_tensorflow_is_loaded(run_folder, originals, t
         command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
     assert text in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["", "in", "out"], ["run", "", "out"], ["run", "in", ""], ["run", "in", "--masks", ""]]
+)
+def test_an_empty_path_is_refused(arguments):
+    from cyclegan.cli import translate
+
+    with pytest.raises(UserError, match="^'': expected a text that is not empty"):
+        translate.main(arguments)
 
 
 def test_several_inputs_keep_their_folders(run_folder, originals, tmp_path, monkeypatch):

@@ -91,10 +91,9 @@ def test_impossible_values_are_refused(flags, text):
 )
 def test_impossible_folders_of_a_run_are_refused(path, problem):
     for make in (lambda: Config.from_settings(output_dir=path), lambda: parse_args([f"--output_dir={path}"])):
-        if path or make is not parse_args:
-            with pytest.raises(UserError) as error:
-                make()
-            assert problem in str(error.value) and len(str(error.value)) < 300
+        with pytest.raises(UserError) as error:
+            make()
+        assert problem in str(error.value) and len(str(error.value)) < 300
 
 
 def test_the_folder_of_tensorflow_datasets_is_on_this_machine(monkeypatch):
