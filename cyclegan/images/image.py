@@ -243,7 +243,7 @@ class ImageArray(Protocol):
 def check_size(width: int, height: int, memory: int = 0) -> None:
     """Raise `ImageError` for an empty or too large image, or if decoding takes more than `MAX_BYTES` of memory."""
     if min(width, height) < 1:
-        raise ImageError(f"{width} x {height} pixels: expected at least 1")
+        raise ImageError(f"a damaged file, whose header says {width} x {height} pixels: expected at least 1")
     if width * height > MAX_IMAGE_PIXELS:
         raise TooLargeError(f"{width} x {height} pixels: expected at most {MAX_IMAGE_PIXELS // 1_000_000} million")
     if memory > MAX_BYTES:
