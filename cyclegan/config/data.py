@@ -119,9 +119,10 @@ class DataConfig(Section):
         return None if self.is_embedded or self.is_tfds else pathlib.Path(self.dataset)
 
     def is_inside(self, path: str | os.PathLike[str]) -> bool:
-        """Return whether a path is, or lies in, the folder of the images or a folder that one of its parts links to."""
+        """Return whether a path is, or lies in, the folder of the images or a folder to which a link in it leads."""
         whole = pathlib.Path(os.path.realpath(path))
         parts = [os.path.join(self.folder, part) for part in ("", *PARTS)] if self.folder else []
+        parts += [os.path.join(at, name) for part in parts[1:] for at, names, _ in os.walk(part) for name in names]
         return any(pathlib.Path(os.path.realpath(part)) in (whole, *whole.parents) for part in parts)
 
     @property
