@@ -53,10 +53,11 @@ def test_a_folder_among_the_images_is_refused_before_it_is_written(tmp_path, ins
     (tmp_path / "photos" / "link").symlink_to("trainA")
     (tmp_path / "photos" / "maskA").symlink_to("../masks")
     (tmp_path / "photos" / "trainA" / "sub").symlink_to("../../linked")
+    (tmp_path / "linked").mkdir()
     for path in (tmp_path / "photos" / inside, tmp_path / "photos" / ".." / "photos" / inside):
         with pytest.raises(UserError, match="--output_dir .* lies in the folder of the images, .*; expected a folder"):
             open_run(path, dataset=str(tmp_path / "photos"))
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["link", "maskA", "photos", "sub", "trainA"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["link", "linked", "maskA", "photos", "sub", "trainA"]
     with open_run(tmp_path / "photos of a run", dataset=str(tmp_path / "photos")) as run:
         assert run.path.is_dir()
 
