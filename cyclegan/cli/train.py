@@ -135,11 +135,12 @@ def _refuse_absent_run(folder: pathlib.Path, clear: bool) -> None:
     has_config = (folder / "config.json").exists()
     if saved_checkpoints(folder / "checkpoints") or (has_config and clear):
         return
-    runs = [os.fspath(path.parent) for path in folder.parent.glob("*/config.json") if path.parent != folder]
-    similar = difflib.get_close_matches(os.fspath(folder), runs, 1)
+    runs = [] if folder.exists() else [path.parent.name for path in folder.parent.glob("*/config.json")]
+    similar = difflib.get_close_matches(folder.name, runs, 1)
     raise UserError(
         f"{folder} holds no run{' with a checkpoint' * has_config}"
-        f"{f' (do you mean {similar[0]}?)' if similar else ''}; a new run needs --dataset"
+        f"{f' (do you mean {folder.parent / similar[0]}?)' if similar else ''}; a new run needs --dataset"
+        f"{f' {folder}' if (folder / 'trainA').is_dir() else ''}"
     )
 
 

@@ -99,6 +99,7 @@ def test_a_run_that_starts_over_has_the_defaults(resume, tmp_path):
     [
         ("--output_dir runs/w_photso", r"^runs/w_photso holds no run \(do you mean runs/w_photos\?\); a new run needs"),
         ("--output_dir photos --preset fast --clear_output_dir", "^photos holds no run; a new run needs --dataset$"),
+        ("--output_dir images", "^images holds no run; a new run needs --dataset images$"),
         ("--output_dir runs/w_photos", "^runs/w_photos holds no run with a checkpoint; a new run needs --dataset$"),
         ("--output_dir runs/w_photos --clear_output_dir", None),
         ("--output_dir runs/new --dataset photos", None),
@@ -110,6 +111,7 @@ def test_a_run_that_starts_over_has_the_defaults(resume, tmp_path):
 def test_a_new_run_with_an_output_folder_needs_a_dataset(monkeypatch, tmp_path, flags, text):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "w_photos").mkdir(parents=True)
+    (tmp_path / "images" / "trainA").mkdir(parents=True)
     serialization.save("runs/w_photos/config.json", Config.from_settings(dataset="photos"), {}, {})
     if not text:
         train.configure(flags.split())
