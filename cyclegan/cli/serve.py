@@ -75,7 +75,7 @@ def translate_content(
         target = pathlib.Path(folder, "translation")
         source.write_bytes(content)
         try:
-            report = translate(models, source, target, direction=direction, format=format)  # type: ignore[arg-type]  # checked above
+            report = translate(models, source, target, direction=direction, format=format)
             if report.failed:
                 raise UserError(report.failed[0])
         except UserError as error:

@@ -124,7 +124,7 @@ def load_domains(
 
 
 def check_dataset(data: DataConfig) -> None:
-    """Raise `UserError` if the folder of a dataset does not exist, or that of prepared datasets can't be one."""
+    """Raise `UserError` if the dataset's folder does not exist, or if no prepared datasets can be in --data_dir."""
     if data.is_tfds:
         data.tfds_folder  # noqa: B018  raises the error
     if data.folder is not None and not data.folder.is_dir():

@@ -262,7 +262,7 @@ class TiffReader(ImageReader):
             found = dict(OME_SIZE.findall(description)).items()
             sizes = [(name, value if name.endswith("Unit") else float(value)) for name, value in found]
             metadata = metadata._replace(ome=tuple(sizes))
-        # The place is that of an image that is not turned.
+        # GeoTIFF's tags would be wrong for an image that is turned upright.
         kept = [tags[code] for code in GEO_TAGS if code in tags and self._orientation == 1]
         xmp = tags.valueof(Tag.XMLPacket, default=b"")
         return metadata._replace(

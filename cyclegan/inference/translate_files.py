@@ -10,7 +10,7 @@ import os
 import pathlib
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cyclegan.config import Config, command_line
 from cyclegan.config.sections import DIRECTIONS
@@ -33,8 +33,7 @@ def translate(
     run: Path | Model | list[Model],
     source: Path,
     target: Path,
-    direction: Literal["x2y", "y2x"] = "x2y",
-    *,
+    direction: str = "x2y",
     bars: bool = False,
     **options: Any,
 ) -> Report:

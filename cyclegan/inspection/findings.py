@@ -101,7 +101,7 @@ class Finding:
     groups: Sequence[Sequence[int]]  # indices of the images; images of a group belong together
     details: Mapping[int, str] = dataclasses.field(default_factory=dict)  # of an image, by index
     note: str = ""  # details of the finding
-    advice: str = ""  # if it is another than that of the kind
+    advice: str = ""  # instead of that of the kind
 
     def __len__(self) -> int:
         """Return the number of images."""
