@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import logging
 import os
 import signal
@@ -275,16 +276,17 @@ def _prepare() -> None:
         raise UserError("the current folder was deleted; expected one that exists: change to another folder") from error
 
 
-def _report(text: str, before: str = "") -> None:
+def _report(text: str, before: str = "", stream: TextIO | None = None) -> None:
     """Print why the program ends; "the same command", with which it resumes, must not clear the folder."""
     if any(flag.replace("-", "_") == "__clear_output_dir" for flag in sys.argv):
         text = text.replace("the same command", "the same command without --clear_output_dir")
-    print(f"{before}{program()}: {text}", file=sys.stderr, flush=True)
+    print(f"{before}{program()}: {text}", file=stream or sys.stderr, flush=True)
 
 
 def end(text: str, code: int) -> NoReturn:
     """Report why the program ends and end it at once, from any thread, also if the main thread hangs."""
-    _report(text)
+    stream, sys.stderr = sys.stderr, io.StringIO()  # no other thread prints behind the reason
+    _report(text, stream=stream)
     os._exit(code)
 
 

@@ -148,6 +148,14 @@ def test_the_last_words_of_a_crashing_library_are_shown():
 USABLE = "expected files and folders that exist and can be used"
 
 
+def test_the_reason_of_the_end_is_the_last_line(monkeypatch, capsys):
+    """Print a progress bar of another thread, as one that notices a lost worker does, while the process ends."""
+    monkeypatch.setattr(sys, "stderr", sys.stderr)  # put back after the test
+    monkeypatch.setattr(os, "_exit", lambda code: terminal._BarLines().write("\n"))
+    terminal.end("stuck", 1)
+    assert capsys.readouterr().err.endswith(": stuck\n")
+
+
 @pytest.mark.parametrize(
     "outcome, code, printed",
     [

@@ -135,22 +135,21 @@ class PngReader(PillowReader):
 
     def at(self, index: int) -> ImageReader:
         """Return the reader of a frame of the file, opened anew: Pillow cannot always go back to an earlier frame."""
-        self._file.seek(0)
-        image = PngImagePlugin.PngImageFile(self._file)
+        image = self._reopened()
         image.seek(index)
         return PngReader(image, self._file, "png")
 
     def read(self, channels: int) -> Bands:
         """Decode the image, if its checksums are right, which Pillow ignores when it decodes."""
         position = self._file.tell()
-        self._file.seek(0)
-        PngImagePlugin.PngImageFile(self._file).verify()
+        self._reopened().verify()
         self._file.seek(position)
         if not self.header.deep or self.header.bands == 1:
             return super().read(channels)
         values = with_transparency(self._read_deep(), self._image.info.get("transparency"))
         has_opacity = values.shape[2] in (2, 4)
-        return Bands(values, "", has_opacity, orientation=self._orientation, metadata=_metadata(self._image))
+        metadata = _metadata(self._reopened())  # EXIF data may lie behind the pixels, which it decodes and keeps
+        return Bands(values, "", has_opacity, orientation=self._orientation, metadata=metadata)
 
     def _read_deep(self) -> np.ndarray:
         """Return the bands of 16 bits, of which Pillow would drop the low bytes."""
@@ -160,10 +159,13 @@ class PngReader(PillowReader):
         return np.stack([low, high], axis=-1).view("<u2")[..., 0]
 
     def _decode(self, raw_mode: str) -> np.ndarray:
-        self._file.seek(0)
-        image = PngImagePlugin.PngImageFile(self._file)
+        image = self._reopened()
         image.tile = [image.tile[0]._replace(args=raw_mode)]
         return np.asarray(image)
+
+    def _reopened(self) -> PngImagePlugin.PngImageFile:
+        self._file.seek(0)
+        return PngImagePlugin.PngImageFile(self._file)
 
 
 def _write(
