@@ -127,7 +127,7 @@ def _jpeg_xl_profile(data: bytes) -> bytes:
 
 
 def write_jpeg_xl(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata) -> None:
-    """Write bands [h, w, C], uint8 or uint16, with the quality of the other formats."""
+    """Write bands [h, w, C], uint8, with the quality of the other formats; imagecodecs labels uint16 as linear."""
     path.write_bytes(imagecodecs.jpegxl_encode(np.ascontiguousarray(without_single_axis(bands)), level=95))
 
 

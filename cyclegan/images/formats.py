@@ -93,7 +93,7 @@ FORMATS = {
         pillow_functions("jpeg2000")[1],
         opacity=True,
     ),
-    "jpegxl": Format((".jxl",), codec_format.open_jpeg_xl, codec_format.write_jpeg_xl, bits=16, opacity=True),
+    "jpegxl": Format((".jxl",), codec_format.open_jpeg_xl, codec_format.write_jpeg_xl, opacity=True),
     "dicom": Format((".dcm", ".dicom", ".ima"), dicom_format.open_image, bits=ANY, copy=dicom_format.write_copy),
     "tiff": Format(
         (".tif", ".tiff"),

@@ -246,6 +246,8 @@ class FileTranslator:
             area, (width, height) = facts.height * facts.width, size or (facts.width, facts.height)
             has_rows = by_rows and area > tiff_format.LARGE_PIXELS
             shape = (height, width, facts.deep or any(self._ranges))
+            if task.format == "jpegxl" and shape[2] and not self._ranges[1]:  # other ranges are refused before
+                raise ImageError("16 bits, which are not written as JPEG XL: expected --format png or tiff")
             if not has_rows:
                 self._check_memory(*shape)
         except TooLargeError as error:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from cyclegan.config import Config
 from cyclegan.errors import UserError
-from cyclegan.images import formats, reader
+from cyclegan.images import codec_format, formats, reader
 from cyclegan.images.image import DecodedImage
 from cyclegan.inference.conversions import TILE
 from cyclegan.inference.model import Model
@@ -82,6 +82,21 @@ def test_each_direction_writes_the_range_of_its_target(folder):
     translate(plain, folder / "eight.png", folder / "twelve.png", "y2x")
     expected = np.rint(np.arange(256).reshape(16, 16) / 255 * 4095)
     np.testing.assert_array_equal(reader.decode_values(folder / "twelve.png", 1).pixels[..., 0], expected)
+
+
+def test_jpeg_xl_is_written_with_8_bits_only(folder):
+    """Because imagecodecs labels 16 bits as linear light."""
+    for settings, name in (({}, "a.png"), ({"value_range_x": "0:4095"}, "b.tif")):
+        report = translate(SameImage(**settings), folder / "in" / name, folder / "out.jxl")
+        reason = "16 bits, which are not written as JPEG XL: expected --format png or tiff"
+        assert report.failed == [f"{folder / 'in' / name} ({reason})"] and not (folder / "out.jxl").exists()
+    with pytest.raises(UserError, match="values from 0 to 4095 don't fit into jpegxl; expected --format tiff, or png"):
+        translate(SameImage(**both("0:4095")), folder / "in", folder / "out", format="jxl")
+    assert translate(SameImage(**both("0:255")), folder / "in" / "a.png", folder / "out.jxl").done == 1
+    formats.write(folder / "eight.png", reader.decode_values(folder / "out.jxl", 1))
+    assert translate(SameImage(), folder / "eight.png", folder / "small.jxl").done == 1
+    sizes = [codec_format.size_of((folder / name).read_bytes()) for name in ("out.jxl", "small.jxl")]
+    assert [(size.bits, size.is_srgb) for size in sizes] == [(8, True)] * 2
 
 
 def test_python_gets_values_of_files_and_levels_of_arrays(folder):
