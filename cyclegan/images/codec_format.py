@@ -77,8 +77,12 @@ def open_jpeg_2000(file: BinaryIO) -> ImageReader | None:
     if not file.read(len(JPEG_2000_FILE)).startswith((JPEG_2000, JPEG_2000_FILE)):
         return None
     data = _content(file)
-    size, profile = _size("jpeg2000", data), _jpeg_2000_profile(data)
-    if size.bits > 8 or size.bands > 4:
+    size, colors = _size("jpeg2000", data), _jpeg_2000_box(data, b"colr")
+    profile = colors[3:] if colors[:1] in (b"\2", b"\3") else b""  # an ICC profile: ITU-T T.800, I.5.3.3
+    is_exchanged = _has_exchanged_bands(data)
+    if is_exchanged and _jpeg_2000_box(data, b"pclr"):
+        raise ImageError("a JPEG2000 file whose palette has another order than red, green, blue: expected this order")
+    if size.bits > 8 or size.bands > 4 or is_exchanged:
         return CodecReader("jpeg2000", data, profile)
     check_size(size.width, size.height, size.width * size.height * 4 * DECODER_BYTES)
     file.seek(0)
@@ -107,11 +111,21 @@ def open_heic(file: BinaryIO) -> ImageReader | None:
     return open_image("heif", file)
 
 
-def _jpeg_2000_profile(data: bytes) -> bytes:
-    """Return the ICC profile of a JPEG 2000 file, by ITU-T T.800, I.5.3.3; empty bytes without one."""
-    start = data.find(b"colr", 0, data.find(b"jp2c")) + 4 if data.startswith(JPEG_2000_FILE) else 0
-    length = int.from_bytes(data[start - 8 : start - 4], "big")
-    return data[start + 3 : start - 8 + length] if start > 3 and data[start] in (2, 3) else b""
+def _jpeg_2000_box(data: bytes, name: bytes) -> bytes:
+    """Return the content of a box of the header of a JPEG 2000 file, empty bytes without one."""
+    start = data.find(name, 0, data.find(b"jp2c")) if data.startswith(JPEG_2000_FILE) else -1
+    return data[start + 4 : start - 4 + int.from_bytes(data[start - 4 : start], "big")] if start > 0 else b""
+
+
+def _has_exchanged_bands(data: bytes) -> bool:
+    """Return whether the bands of a JPEG 2000 file have another order than their colors: Pillow would ignore it.
+
+    By ITU-T T.800, I.5.3.5 and I.5.3.6, the header may say the color of each band, and the bands of a palette.
+    """
+    definitions = struct.iter_unpack(">3H", _jpeg_2000_box(data, OPACITY)[2:])
+    exchanged = [kind == 0 and color not in (0, band + 1, 0xFFFF) for band, kind, color in definitions]
+    mapping = struct.iter_unpack(">HBB", _jpeg_2000_box(data, b"cmap"))
+    return any(exchanged) or any(is_mapped and column != band for band, (_, is_mapped, column) in enumerate(mapping))
 
 
 def _jpeg_xl_profile(data: bytes) -> bytes:

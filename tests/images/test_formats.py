@@ -173,13 +173,42 @@ def test_the_profile_of_a_jpeg_2000_file():
     content = encoded("jpeg2k", COLORS)
     colors = content.index(b"colr") - 4
     length = int.from_bytes(content[colors : colors + 4], "big")
-    profile = swapped_profile()
-    box = (11 + len(profile)).to_bytes(4, "big") + b"colr\2\0\0" + profile
-    header = content.index(b"jp2h") - 4
-    size = int.from_bytes(content[header : header + 4], "big") + len(box) - length
-    whole = content[:header] + size.to_bytes(4, "big") + content[header + 4 : colors] + box + content[colors + length :]
-    image = reader.decode_values(whole)
+    image = reader.decode_values(with_box(content, b"colr", b"\2\0\0" + swapped_profile(), length))
     assert np.abs(image.pixels.astype(int) - COLORS[..., [1, 0, 2]]).max() <= 2 and not image.metadata.profile
+
+
+def with_box(content, name, data, replaced=0):
+    """Return a JPEG 2000 file with a box in front of the one of its color space, or instead of its bytes."""
+    colors, header, box = content.index(b"colr") - 4, content.index(b"jp2h") - 4, name + data
+    size = int.from_bytes(content[header : header + 4], "big") + len(box) + 4 - replaced
+    parts = content[:header], size.to_bytes(4, "big"), content[header + 4 : colors], (len(box) + 4).to_bytes(4, "big")
+    return b"".join([*parts, box, content[colors + replaced :]])
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("order", [(2, 1, 0), (1, 2, 0), (0, 1, 2), (3, 0, 1, 2), (1, 0)])
+def test_exchanged_bands_of_a_jpeg_2000_file(order, deep):
+    """`order` has the color of each band, 0 for red; the last one of 2 and of 4 is opacity."""
+    bands = deep_values(len(order)) if deep else deep_values(len(order)).astype(np.uint8)
+    content = encoded("jpeg2k", np.ascontiguousarray(bands[..., order]))
+    opacity = {1: 1, 3: 3}.get(len(order) - 1)
+    kinds = [(i, 1, 0) if color == opacity else (i, 0, color + 1) for i, color in enumerate(order)]
+    if b"cdef" in content:  # says that the last band is opacity
+        start = content.index(b"cdef") + 6
+        whole = content[:start] + struct.pack(f">{3 * len(order)}H", *sum(kinds, ())) + content[start + 6 * len(order) :]
+    else:
+        whole = with_box(content, b"cdef", struct.pack(f">{1 + 3 * len(order)}H", len(order), *sum(kinds, ())))
+    np.testing.assert_array_equal(reader.decode(whole, len(order), bands.dtype), bands)
+
+
+def test_a_palette_with_exchanged_colors_is_refused():
+    content = with_box(encoded("jpeg2k", COLORS[..., 0]), b"pclr", struct.pack(">HB3B3B", 1, 3, 7, 7, 7, 1, 2, 3))
+    for order, text in (((0, 1, 2), ""), ((2, 1, 0), "a JPEG2000 file whose palette has another order than red, gr")):
+        whole = with_box(content, b"cmap", b"".join(struct.pack(">HBB", 0, 1, column) for column in order))
+        assert codec_format._has_exchanged_bands(whole) == bool(text)
+        if text:
+            with pytest.raises(ValueError, match=text):
+                reader.check(whole)
 
 
 def test_other_colors_of_a_jpeg_xl_file(monkeypatch):
