@@ -252,7 +252,7 @@ class TiffReader(ImageReader):
     def _other_weights(self) -> np.ndarray | None:
         """Return the weights of red, green and blue in the luma of YCbCr if they are not those of `YCBCR_WEIGHTS`."""
         numbers = self._page.tags.valueof(Tag.YCbCrCoefficients, default=())  # each with a divisor
-        weights = np.array([number / divisor for number, divisor in zip(numbers[::2], numbers[1::2])] or YCBCR_WEIGHTS)
+        weights = np.array([a / b if b else 0 for a, b in zip(numbers[::2], numbers[1::2])] or YCBCR_WEIGHTS)
         if weights.shape != (3,) or weights.min() <= 0:
             raise ImageError(f"a damaged TIFF file: weights {weights} of YCbCr; expected three above 0")
         return None if np.abs(weights - YCBCR_WEIGHTS).max() < 1e-3 else weights

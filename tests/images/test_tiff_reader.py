@@ -208,8 +208,8 @@ def test_ycbcr_of_other_weights(opacity):
     luma = colors @ (weights / 10_000)
     parts = [128 + (colors[..., i] - luma) / (2 - weights[i] / 5000) for i in (2, 0)]
     pixels = np.rint(np.stack([luma, *parts, *[np.full((12, 10), 255)] * opacity], axis=2)).clip(0, 255)
-    for numbers, text in ((weights, ""), (weights * 0, "weights .0. 0. 0.. of YCbCr; expected three above 0")):
-        tag = (529, "2I", 3, tuple(part for number in numbers.tolist() for part in (number, 10_000)), True)
+    for divisor, text in ((10_000, ""), (0, "weights .0 0 0. of YCbCr; expected three above 0")):
+        tag = (529, "2I", 3, tuple(part for number in weights.tolist() for part in (number, divisor)), True)
         options = {"photometric": "ycbcr", "subsampling": (1, 1), "extrasamples": ["unassalpha"] * opacity}
         content = tiff_of(pixels.astype(np.uint8), extratags=[tag], **options)
         if text:
