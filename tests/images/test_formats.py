@@ -14,7 +14,7 @@ from PIL import Image, ImageCms
 from cyclegan.data import folder_source
 from cyclegan.errors import MissingPackageError
 from cyclegan.images import codec_format, reader
-from tests.images.samples import VALID, chunk, deep_values, png, swapped_profile, tiff_of
+from tests.images.samples import VALID, chunk, deep_values, png, swapped_profile, tiff, tiff_of
 
 COLORS = np.random.default_rng(0).integers(0, 256, (12, 10, 3)).astype(np.uint8)
 TWELVE = np.random.default_rng(1).integers(0, 4096, (12, 10, 3)).astype(np.uint16)
@@ -118,6 +118,11 @@ def test_a_jpeg_xl_file_has_the_size_of_its_header():
         (b"\0\0\0\x0cJXL \r\n\x87\n", "a damaged JPEGXL file: its header cannot be decoded"),
         (VALID["bmp"][:30] + b"\2" + VALID["bmp"][31:], "a BMP file with run-length encoding"),
         (VALID["bmp"][:28] + b"\2" + VALID["bmp"][29:], "a BMP file of a kind that cannot be decoded"),
+        (tiff(0, 5), "TIFF, a damaged file, whose header says 0 x "),
+        (tiff(5, 0), "TIFF, a damaged file, whose header says 5 x 0 pixels"),
+        (tiff_of(deep_values(3).astype(np.float32)), r"TIFF, 32 bits .float32.: expected a flat image of 8 or 16 bits"),
+        (b"\xff\x4f\xff\x51" + bytes(37) + b"\1\7", "JPEG2000, a damaged file, whose header says 0 x 0 pixels"),
+        (VALID["five bands"], "TIFF, bands: 5; expected gray or RGB"),
     ],
 )
 def test_the_reason_names_what_was_found(content, text):
@@ -193,11 +198,12 @@ def test_exchanged_bands_of_a_jpeg_2000_file(order, deep):
     content = encoded("jpeg2k", np.ascontiguousarray(bands[..., order]))
     opacity = {1: 1, 3: 3}.get(len(order) - 1)
     kinds = [(i, 1, 0) if color == opacity else (i, 0, color + 1) for i, color in enumerate(order)]
+    entries = b"".join(struct.pack(">3H", *each) for each in kinds)
     if b"cdef" in content:  # says that the last band is opacity
         start = content.index(b"cdef") + 6
-        whole = content[:start] + struct.pack(f">{3 * len(order)}H", *sum(kinds, ())) + content[start + 6 * len(order) :]
+        whole = content[:start] + entries + content[start + len(entries) :]
     else:
-        whole = with_box(content, b"cdef", struct.pack(f">{1 + 3 * len(order)}H", len(order), *sum(kinds, ())))
+        whole = with_box(content, b"cdef", struct.pack(">H", len(order)) + entries)
     np.testing.assert_array_equal(reader.decode(whole, len(order), bands.dtype), bands)
 
 
