@@ -3,7 +3,9 @@
 import pathlib
 import sys
 import types
+import unittest.mock
 
+import imagecodecs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,7 +19,7 @@ from cyclegan.images.image import DecodedImage
 from cyclegan.inference.conversions import TILE
 from cyclegan.inference.model import Model
 from cyclegan.inference.translate_files import translate
-from tests.images.dicom_samples import dicom, twelve_bits
+from tests.images.dicom_samples import dicom, in_items, twelve_bits
 from tests.images.samples import deep_png
 
 
@@ -291,6 +293,15 @@ def test_a_file_that_cannot_be_read_or_written_fails_alone(folder, monkeypatch):
         translate(SameImage(3), folder / "in" / "c.dcm", folder / "out")
     with pytest.raises(UserError, match="c.dcm .--strip_metadata leaves the tags of DICOM files"):
         translate(SameImage(**both("0:4095")), folder / "in" / "c.dcm", folder / "out", strip_metadata=True)
+    colors = np.random.default_rng(0).integers(0, 256, (10, 12, 3)).astype(np.uint8)
+    tags = {"PixelData": in_items(imagecodecs.jpegls_encode(colors)), "PhotometricInterpretation": "YBR_FULL"}
+    (folder / "in" / "d.dcm").write_bytes(dicom(colors, 8, "1.2.840.10008.1.2.4.80", **tags))
+    missing = RuntimeError("all plugins are missing dependencies")
+    monkeypatch.setattr("pydicom.dataset.Dataset.pixel_array", property(unittest.mock.Mock(side_effect=missing)))
+    reason = r"d\.dcm .DICOM, JPEG-LS Lossless .*, which needs a decoder: pip install 'pylibjpeg\[all\]'"
+    with pytest.raises(UserError, match=reason):  # before the channels, which do not fit either
+        translate(SameImage(3), folder / "in" / "d.dcm", folder / "out")
+    (folder / "in" / "d.dcm").unlink()
     monkeypatch.setitem(sys.modules, "pydicom", None)
     missing = translate(SameImage(**both("0:4095")), folder / "in", folder / "out", format="tiff")
     assert missing.done == others and "(DICOM files need the package pydicom" in missing.failed[0]
