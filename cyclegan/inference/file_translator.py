@@ -212,9 +212,14 @@ class FileTranslator:
                 for part in _in_order(pool, self.translate, batches):
                     report.add(part)
                     self._bar.update(report.done + len(report.failed) - self._bar.n)
+                self._bar.update(report.done + len(report.failed) - self._bar.n)
                 for task in sequences:
+                    before, total = self._bar.n, self._bar.total
                     with report.catch(task):
                         self._translate_sequence(report, task, pool)
+                    made = max(1, self._bar.n - before)  # the number of frames may be an estimate
+                    self._bar.total = total + made - 1
+                    self._bar.update(before + made - self._bar.n)
         finally:  # after Ctrl-C, images that are being translated end at the next tile
             self._stopped.set()
             pool.shutdown(cancel_futures=True)
