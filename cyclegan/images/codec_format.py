@@ -32,6 +32,7 @@ DECODERS: dict[str, Callable[[bytes], np.ndarray]] = {
 JPEG_HEADER_BYTES = 1 << 17  # the frame header lies behind EXIF data and a color profile
 DECODER_BYTES = 8  # of memory per value beside the image
 OPACITY = b"cdef"  # box of JPEG 2000
+CMYK = b"\1\0\0\0\x0c"  # in its box of the color space
 HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis")  # in the first box of a file
 BRANDS_BYTES = 64
 
@@ -80,8 +81,8 @@ def open_jpeg_2000(file: BinaryIO) -> ImageReader | None:
     size, colors = _size("jpeg2000", data), _jpeg_2000_box(data, b"colr")
     profile = colors[3:] if colors[:1] in (b"\2", b"\3") else b""  # an ICC profile: ITU-T T.800, I.5.3.3
     is_exchanged = _has_exchanged_bands(data)
-    if is_exchanged and _jpeg_2000_box(data, b"pclr"):
-        raise ImageError("a JPEG2000 file whose palette has another order than red, green, blue: expected this order")
+    if is_exchanged and (_jpeg_2000_box(data, b"pclr") or colors[:1] + colors[3:7] == CMYK):
+        raise ImageError("a JPEG2000 file of exchanged bands with a palette or in CMYK: expected bands in their order")
     if size.bits > 8 or size.bands > 4 or is_exchanged:
         return CodecReader("jpeg2000", data, profile)
     check_size(size.width, size.height, size.width * size.height * 4 * DECODER_BYTES)

@@ -213,14 +213,17 @@ def test_exchanged_bands_of_a_jpeg_2000_file(order, deep):
     np.testing.assert_array_equal(reader.decode(whole, len(order), bands.dtype), bands)
 
 
-def test_a_palette_with_exchanged_colors_is_refused():
-    content = with_box(encoded("jpeg2k", COLORS[..., 0]), b"pclr", struct.pack(">HB3B3B", 1, 3, 7, 7, 7, 1, 2, 3))
-    for order, text in (((0, 1, 2), ""), ((2, 1, 0), "a JPEG2000 file whose palette has another order than red, gr")):
-        whole = with_box(content, b"cmap", b"".join(struct.pack(">HBB", 0, 1, column) for column in order))
-        assert codec_format._has_exchanged_bands(whole) == bool(text)
-        if text:
-            with pytest.raises(ValueError, match=text):
-                reader.check(whole)
+def test_exchanged_bands_of_a_palette_or_of_cmyk_are_refused():
+    palette = with_box(encoded("jpeg2k", COLORS[..., 0]), b"pclr", struct.pack(">HB3B3B", 1, 3, 7, 7, 7, 1, 2, 3))
+    cmyk = encoded("jpeg2k", deep_values(4).astype(np.uint8)).replace(b"colr\1\0\0\0\0\0\x10", b"colr\1\0\0\0\0\0\x0c")
+    for order, is_exchanged in (((0, 1, 2, 3), False), ((2, 1, 0, 3), True)):
+        mapping = b"".join(struct.pack(">HBB", 0, 1, column) for column in order[:3])
+        entries = b"".join(struct.pack(">3H", band, 0, color + 1) for band, color in enumerate(order))
+        for whole in (with_box(palette, b"cmap", mapping), with_box(cmyk, b"cdef", b"\0\4" + entries)):
+            assert codec_format._has_exchanged_bands(whole) == is_exchanged
+            if is_exchanged:
+                with pytest.raises(ValueError, match="a JPEG2000 file of exchanged bands with a palette or in CMYK"):
+                    reader.check(whole)
 
 
 def test_other_colors_of_a_jpeg_xl_file(monkeypatch):
