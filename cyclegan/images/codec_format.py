@@ -32,6 +32,7 @@ DECODERS: dict[str, Callable[[bytes], np.ndarray]] = {
 JPEG_HEADER_BYTES = 1 << 17  # the frame header lies behind EXIF data and a color profile
 DECODER_BYTES = 8  # of memory per value beside the image
 OPACITY = b"cdef"  # box of JPEG 2000
+CMYK = b"\1\0\0\0\x0c"  # in its box of the color space
 HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis")  # in the first box of a file
 BRANDS_BYTES = 64
 
@@ -77,8 +78,12 @@ def open_jpeg_2000(file: BinaryIO) -> ImageReader | None:
     if not file.read(len(JPEG_2000_FILE)).startswith((JPEG_2000, JPEG_2000_FILE)):
         return None
     data = _content(file)
-    size, profile = _size("jpeg2000", data), _jpeg_2000_profile(data)
-    if size.bits > 8 or size.bands > 4:
+    size, colors = _size("jpeg2000", data), _jpeg_2000_box(data, b"colr")
+    profile = colors[3:] if colors[:1] in (b"\2", b"\3") else b""  # an ICC profile: ITU-T T.800, I.5.3.3
+    is_exchanged = _has_exchanged_bands(data)
+    if is_exchanged and (_jpeg_2000_box(data, b"pclr") or colors[:1] + colors[3:7] == CMYK):
+        raise ImageError("a JPEG2000 file of exchanged bands with a palette or in CMYK: expected bands in their order")
+    if size.bits > 8 or size.bands > 4 or is_exchanged:
         return CodecReader("jpeg2000", data, profile)
     check_size(size.width, size.height, size.width * size.height * 4 * DECODER_BYTES)
     file.seek(0)
@@ -107,11 +112,21 @@ def open_heic(file: BinaryIO) -> ImageReader | None:
     return open_image("heif", file)
 
 
-def _jpeg_2000_profile(data: bytes) -> bytes:
-    """Return the ICC profile of a JPEG 2000 file, by ITU-T T.800, I.5.3.3; empty bytes without one."""
-    start = data.find(b"colr", 0, data.find(b"jp2c")) + 4 if data.startswith(JPEG_2000_FILE) else 0
-    length = int.from_bytes(data[start - 8 : start - 4], "big")
-    return data[start + 3 : start - 8 + length] if start > 3 and data[start] in (2, 3) else b""
+def _jpeg_2000_box(data: bytes, name: bytes) -> bytes:
+    """Return the content of a box of the header of a JPEG 2000 file, empty bytes without one."""
+    start = data.find(name, 0, data.find(b"jp2c")) if data.startswith(JPEG_2000_FILE) else -1
+    return data[start + 4 : start - 4 + int.from_bytes(data[start - 4 : start], "big")] if start > 0 else b""
+
+
+def _has_exchanged_bands(data: bytes) -> bool:
+    """Return whether the bands of a JPEG 2000 file have another order than their colors: Pillow would ignore it.
+
+    By ITU-T T.800, I.5.3.5 and I.5.3.6, the header may say the color of each band, and the bands of a palette.
+    """
+    definitions = struct.iter_unpack(">3H", _jpeg_2000_box(data, OPACITY)[2:])
+    exchanged = [kind == 0 and color not in (0, band + 1, 0xFFFF) for band, kind, color in definitions]
+    mapping = struct.iter_unpack(">HBB", _jpeg_2000_box(data, b"cmap"))
+    return any(exchanged) or any(is_mapped and column != band for band, (_, is_mapped, column) in enumerate(mapping))
 
 
 def _jpeg_xl_profile(data: bytes) -> bytes:
@@ -127,7 +142,7 @@ def _jpeg_xl_profile(data: bytes) -> bytes:
 
 
 def write_jpeg_xl(path: pathlib.Path, bands: np.ndarray, has_opacity: bool, metadata: Metadata) -> None:
-    """Write bands [h, w, C], uint8 or uint16, with the quality of the other formats."""
+    """Write bands [h, w, C], uint8, with the quality of the other formats; imagecodecs labels uint16 as linear."""
     path.write_bytes(imagecodecs.jpegxl_encode(np.ascontiguousarray(without_single_axis(bands)), level=95))
 
 

@@ -169,7 +169,7 @@ def _decode(dataset: Any) -> np.ndarray:
     try:
         pixels = dataset.pixel_array
         return pixels if int(dataset.get("NumberOfFrames") or 1) > 1 else pixels[np.newaxis]
-    except (RuntimeError, NotImplementedError, AttributeError):  # no decoder, or pydicom 2 with a newer Pillow
+    except (RuntimeError, NotImplementedError, AttributeError) as error:  # no decoder, or pydicom 2 with a newer Pillow
         if not fragments:
             raise
         frames: list[bytes] = []
@@ -183,7 +183,9 @@ def _decode(dataset: Any) -> np.ndarray:
             dataset.PhotometricInterpretation not in YBR and found and found.kind in (0, LOSSLESS_JPEG, JPEG_LS)
         )
         if not found or not is_plain:  # JPEG would need a guess of its colors
-            raise ImageError(f"DICOM, {dataset.file_meta.TransferSyntaxUID.name}: cannot be decoded") from None
+            is_missing = "dependencies" in f"{error}"  # of pydicom's plugins
+            help = ", which needs a decoder: pip install 'pylibjpeg[all]'" if is_missing else ": cannot be decoded"
+            raise ImageError(f"DICOM, {dataset.file_meta.TransferSyntaxUID.name}{help}") from None
         jpeg = imagecodecs.jpegls_decode if found.kind == JPEG_LS else imagecodecs.jpeg_decode
         decode = jpeg if found.kind else imagecodecs.jpeg2k_decode
         pixels = np.stack([decode(frame) for frame in frames]).astype(f"u{dataset.BitsAllocated // 8}")

@@ -93,7 +93,7 @@ FORMATS = {
         pillow_functions("jpeg2000")[1],
         opacity=True,
     ),
-    "jpegxl": Format((".jxl",), codec_format.open_jpeg_xl, codec_format.write_jpeg_xl, bits=16, opacity=True),
+    "jpegxl": Format((".jxl",), codec_format.open_jpeg_xl, codec_format.write_jpeg_xl, opacity=True),
     "dicom": Format((".dcm", ".dicom", ".ima"), dicom_format.open_image, bits=ANY, copy=dicom_format.write_copy),
     "tiff": Format(
         (".tif", ".tiff"),
@@ -126,6 +126,9 @@ OTHERS = {
     b"<?xml": "an XML file",
     b"<svg": "an SVG file",
     b"\0\0\1\0": "an ICO file",
+    b"icns": "an ICNS file",
+    b"dds |\0\0\0": "a DDS file",
+    b"v/1\1": "an OpenEXR file",
     b"%pdf": "a PDF file",
     b"%!ps": "a PostScript file",
     b"8bps": "a Photoshop file",
@@ -192,7 +195,10 @@ def open_image(file: BinaryIO) -> ImageReader:
             if reader := form.open(file):
                 return reader
     file.seek(0)
-    beginning = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    beginning = file.read(64).removeprefix(b"\xef\xbb\xbf")
+    if beginning.startswith((b"\xff\xfe", b"\xfe\xff")):
+        beginning = beginning.decode("utf-16", "ignore").encode()
+    beginning = beginning.lstrip().lower()
     known = next((name for start, name in OTHERS.items() if beginning.startswith(start)), None)
     if not known and beginning.isascii() and re.fullmatch(rb"[ -~\s]+", beginning):
         known = "a text"

@@ -53,10 +53,14 @@ class TooLargeError(ImageError):
 
 @contextlib.contextmanager
 def explain(name: str, part: str) -> Iterator[None]:
-    """Raise `ImageError` instead of any error of a library that reads a part of a file of a format."""
+    """Raise `ImageError` with the name of a format instead of any error of a library that reads a part of a file."""
     try:
         yield
-    except (ImageError, UserError, MemoryError):
+    except ImageError as error:
+        if name in f"{error}".lower():
+            raise
+        raise type(error)(f"{name.upper()}, {error}") from error
+    except (UserError, MemoryError):
         raise
     except Exception as error:  # the libraries raise almost anything for a damaged file
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # of the disk

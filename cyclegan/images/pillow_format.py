@@ -83,6 +83,10 @@ class PillowReader(ImageReader):
     def __init__(self, image: ImageFile.ImageFile, file: BinaryIO, name: str) -> None:
         bands, deep = len(image.getbands()), image.mode.startswith("I")
         buffers = 2 * bands if name == "jpeg" else BUFFER_BYTES.get(name, 0)
+        # The screen of a GIF around its first frame has no color.
+        extent = getattr(image, "dispose_extent", None) if name == "gif" and image.tell() == 0 else None
+        self._extent = None if extent == (0, 0, *image.size) or "transparency" in image.info else extent
+        buffers += 6 if self._extent else 0
         pixel_bytes = PILLOW_BYTES.get(image.mode, 4) + max(buffers, 8 if deep else 4)
         check_size(*image.size, image.width * image.height * pixel_bytes)
         self._image, self._file = image, file
@@ -116,7 +120,12 @@ class PillowReader(ImageReader):
 
     def read(self, channels: int) -> Bands:
         """Decode the frame."""
-        return _bands_of(self._image, channels, self._orientation)
+        image: Image.Image = self._image
+        if self._extent:
+            image = Image.new("RGBA", image.size)  # transparent
+            image.info = self._image.info
+            image.paste(self._image.crop(self._extent).convert("RGBA"), self._extent)
+        return _bands_of(image, channels, self._orientation)
 
 
 class PngReader(PillowReader):

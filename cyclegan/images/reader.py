@@ -250,23 +250,23 @@ def close_files() -> None:
 def _check_bands(reader: ImageReader, channels: int, any_type: bool, by_rows: bool = False) -> None:
     """Check that an image has the bands for `channels`, and values of a type that is allowed."""
     header, reads_rows = reader.header, by_rows and reader.has_rows
-    if not reads_rows:
-        reader.check_memory()
-    if channels in (1, 3) and not header.colors:
-        raise ImageError(
-            f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y in training"
-            f"{', or --slice_axis for a volume' if reader.has_axes else ''}"
-        )
-    if channels not in (1, 3) and header.bands != channels:
-        raise ImageError(f"bands: {header.bands}; expected {channels} (--channels_x, --channels_y in training)")
-    if header.other_values and not any_type:
-        raise ImageError(
-            f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need"
-            " --value_range_x or --value_range_y in training"
-        )
-    if (
-        any_type and not header.other_values and not reads_rows
-    ):  # other values take more memory to decode than to convert
-        # Memory of all bands, of the chosen bands, and of the result and its opacity as uint16.
-        pixel_bytes = (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
-        check_size(header.width, header.height, header.height * header.width * pixel_bytes)
+    with explain(header.format, "header"):
+        if not reads_rows:
+            reader.check_memory()
+        if channels in (1, 3) and not header.colors:
+            raise ImageError(
+                f"bands: {header.bands}; expected gray or RGB pixels, or another --channels_x or --channels_y in"
+                f" training{', or --slice_axis for a volume' if reader.has_axes else ''}"
+            )
+        if channels not in (1, 3) and header.bands != channels:
+            raise ImageError(f"bands: {header.bands}; expected {channels} (--channels_x, --channels_y in training)")
+        if header.other_values and not any_type:
+            raise ImageError(
+                f"{header.other_values}: expected a flat image of 8 or 16 bits, unsigned; others need"
+                " --value_range_x or --value_range_y in training"
+            )
+        # Other values take more memory to decode than to convert.
+        if any_type and not header.other_values and not reads_rows:
+            # Memory of all bands, of the chosen bands, and of the result and its opacity as uint16.
+            pixel_bytes = (1 + header.deep) * (header.bands + channels) + 2 * (channels + 1)
+            check_size(header.width, header.height, header.height * header.width * pixel_bytes)

@@ -49,6 +49,7 @@ OF_LIBTIFF = [COMPRESSION[name] for name in ("CCITTRLE", "CCITT_T4", "CCITT_T6",
 COLORS: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.YCBCR: "YCbCr", PHOTOMETRIC.CIELAB: "LAB"}
 FILE_MODES: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.PALETTE: "P"}  # that are converted
 PHOTOMETRICS = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.RGB, PHOTOMETRIC.PALETTE, *COLORS)
+YCBCR_WEIGHTS = (0.299, 0.587, 0.114)  # of red, green and blue, by ITU-R 601-2
 LERC_PARAMETERS = 50674
 MAX_PAGES = 1_000_000  # that an OME text may promise
 LARGE_PIXELS = 50_000_000  # larger files are translated row by row
@@ -183,6 +184,10 @@ class TiffReader(ImageReader):
         mode = "" if photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE) else "RGB"
         if photometric == PHOTOMETRIC.SEPARATED or self._page.compression not in TO_RGB:
             mode = COLORS.get(photometric, mode)
+        weights = self._other_weights() if mode == "YCbCr" and channels in (1, 3) and values.dtype == np.uint8 else None
+        if weights is not None:
+            _ycbcr_to_rgb(values, weights)
+            mode = "RGB"
         return Bands(
             *(values, mode, self._has_opacity, self._premultiplied, self.header.highest, self._orientation, metadata),
             fractional="float" in self.header.other_values,
@@ -243,6 +248,14 @@ class TiffReader(ImageReader):
             if size is None or not 0 < size.width * size.height * size.bands <= most:
                 raise ImageError("a damaged TIFF file: a strip or tile has another size than its header promises")
         return data
+
+    def _other_weights(self) -> np.ndarray | None:
+        """Return the weights of red, green and blue in the luma of YCbCr if they are not those of `YCBCR_WEIGHTS`."""
+        numbers = self._page.tags.valueof(Tag.YCbCrCoefficients, default=())  # each with a divisor
+        weights = np.array([a / b if b else 0 for a, b in zip(numbers[::2], numbers[1::2])] or YCBCR_WEIGHTS)
+        if weights.shape != (3,) or weights.min() <= 0:
+            raise ImageError(f"a damaged TIFF file: weights {weights} of YCbCr; expected three above 0")
+        return None if np.abs(weights - YCBCR_WEIGHTS).max() < 1e-3 else weights
 
     def _metadata(self) -> Metadata:
         tags, description = self._page.tags, self._page.description
@@ -334,6 +347,15 @@ def _check_page(page: tifffile.TiffPage, by_libtiff: bool, is_other: bool) -> No
             f"a TIFF file of compression {_name(page.compression)} and colors {_name(page.photometric)}: expected one"
             f" of {', '.join(each.name for each in (*LOSSLESS, *CODESTREAMS))}, and gray or RGB"
         )
+
+
+def _ycbcr_to_rgb(values: np.ndarray, weights: np.ndarray) -> None:
+    """Convert the first three bands, uint8, in place: ITU-R BT.601 and others differ by the weights of the colors."""
+    for rows in geo.row_blocks(values.shape):
+        gray, blue, red = np.moveaxis(values[rows][..., :3].astype(np.float32), 2, 0)
+        red, blue = (gray + 2 * (1 - weights[i]) * (part - 128) for i, part in ((0, red), (2, blue)))
+        green = (gray - weights[0] * red - weights[2] * blue) / weights[1]
+        values[rows][..., :3] = np.rint(np.stack([red, green, blue], axis=2)).clip(0, 255)
 
 
 def _segment_bytes(page: tifffile.TiffPage) -> int:

@@ -212,9 +212,14 @@ class FileTranslator:
                 for part in _in_order(pool, self.translate, batches):
                     report.add(part)
                     self._bar.update(report.done + len(report.failed) - self._bar.n)
+                self._bar.update(report.done + len(report.failed) - self._bar.n)
                 for task in sequences:
+                    before, total = self._bar.n, self._bar.total
                     with report.catch(task):
                         self._translate_sequence(report, task, pool)
+                    made = max(1, self._bar.n - before)  # the number of frames may be an estimate
+                    self._bar.total = total + made - 1
+                    self._bar.update(before + made - self._bar.n)
         finally:  # after Ctrl-C, images that are being translated end at the next tile
             self._stopped.set()
             pool.shutdown(cancel_futures=True)
@@ -246,6 +251,8 @@ class FileTranslator:
             area, (width, height) = facts.height * facts.width, size or (facts.width, facts.height)
             has_rows = by_rows and area > tiff_format.LARGE_PIXELS
             shape = (height, width, facts.deep or any(self._ranges))
+            if task.format == "jpegxl" and shape[2] and not self._ranges[1]:  # other ranges are refused before
+                raise ImageError("16 bits, which are not written as JPEG XL: expected --format png or tiff")
             if not has_rows:
                 self._check_memory(*shape)
         except TooLargeError as error:

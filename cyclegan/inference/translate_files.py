@@ -255,8 +255,11 @@ def refuse_formats(tasks: Sequence[FileTask], config: Config, request: Request) 
         if not (reason := formats.refusal(task.source, task.format, *domain, request.strip_metadata)):
             kept.append(task)
             continue
+        given = config.data.channels(source), bool(config.data.value_range(source))
         try:  # another output would not help if the original cannot be read
-            with reader.open_rows(task.source, config.data.channels(source), bool(config.data.value_range(source))):
+            if task.format == "dicom":  # whose decoder may be missing
+                reader.check(task.source, *given)
+            with reader.open_rows(task.source, *given):
                 pass
         except Exception as error:  # of any decoder
             reason = first_line(error)

@@ -29,13 +29,13 @@ def test_subfolders_are_searched_and_hidden_files_left_out(tmp_path):
     assert folder_source.find_images(tmp_path) == ["a.png", "b/c.png", "b/d/e.JPG"]
 
 
-def test_dicom_files_without_an_extension_are_found(tmp_path):
+def test_dicom_files_of_all_endings_and_without_one_are_found(tmp_path):
     content = bytes(128) + b"DICM"
-    for name in ("IM000001", "1.2.840.17", "1.2.840.18", "DICOMDIR", ".hidden", "scan.old"):
+    for name in ("a.ima", "b.IMA", "c.dcm", "IM000001", "1.2.840.17", "1.2.840.18", "DICOMDIR", ".hidden", "scan.old"):
         (tmp_path / name).write_bytes(content)
     (tmp_path / "README").write_text("no image")
     os.mkfifo(tmp_path / "pipe")
-    assert folder_source.find_images(tmp_path) == ["1.2.840.17", "1.2.840.18", "IM000001"]
+    assert folder_source.find_images(tmp_path) == ["1.2.840.17", "1.2.840.18", "IM000001", "a.ima", "b.IMA", "c.dcm"]
     assert [folder_source.stem(f"a.b/{name}") for name in ("c.png", "1.2.17", "IM1")] == [
         "a.b/c",
         "a.b/1.2.17",

@@ -108,9 +108,9 @@ def test_files_with_other_bands_are_named(bands, folder):
     for flags, text in (
         (
             {},
-            "4 of 8 images cannot be used; .*trainB/0.tif .bands: 5; expected gray or RGB pixels, or another --channel",
+            "4 of 8 images cannot be used; .*trainB/0.tif .TIFF, bands: 5; expected gray or RGB pixels, or another",
         ),
-        ({"channels_x": 1, "channels_y": 4}, "4 of 8 .*trainB/0.tif .bands: 5; expected 4 .--channels_x, --channels_y"),
+        ({"channels_x": 1, "channels_y": 4}, "4 of 8 .*trainB/0.tif .TIFF, bands: 5; expected 4 .--channels_x, --chan"),
     ):
         with pytest.raises(UserError, match=text):
             load(bands, **flags)

@@ -1,8 +1,11 @@
 """DICOM files for the tests; `pytest.importorskip("pydicom")` comes before their use."""
 
 import io
+import struct
 
 import numpy as np
+
+from cyclegan.images.dicom_format import ITEM
 
 
 def dicom(stored, bits=12, syntax="1.2.840.10008.1.2.1", **tags):
@@ -46,6 +49,11 @@ def compressed(content):
     dataset = pydicom.dcmread(io.BytesIO(content))
     dataset.compress(pydicom.uid.RLELossless)
     return _saved(dataset)
+
+
+def in_items(data):
+    """Return a compressed frame as DICOM holds it, behind an empty table of offsets."""
+    return b"".join(ITEM + struct.pack("<I", len(part)) + part for part in (b"", data + b"\0" * (len(data) % 2)))
 
 
 def _saved(dataset):

@@ -12,13 +12,13 @@ from PIL import Image
 from cyclegan.data import loading
 from cyclegan.errors import UserError
 from cyclegan.images import reader
-from cyclegan.images.dicom_format import write_copy
+from cyclegan.images.dicom_format import ITEM, write_copy
 from cyclegan.images.reader import Slice
 from cyclegan.images.value_range import FULL_RANGE, to_values, value_type
-from tests.images.dicom_samples import compressed, dicom, twelve_bits
+from tests.images.dicom_samples import compressed, dicom, in_items, twelve_bits
 
 pydicom = pytest.importorskip("pydicom")
-RLE, ITEM = "1.2.840.10008.1.2.5", b"\xfe\xff\0\xe0"
+RLE = "1.2.840.10008.1.2.5"
 BLOATED = ITEM + bytes(4) + ITEM + b"\x40\x42\x0f\0" + bytes(10**6)
 BIG_ENDIAN, DEFLATED = "1.2.840.10008.1.2.2", "1.2.840.10008.1.2.1.99"
 
@@ -170,11 +170,6 @@ def test_enhanced_frames_have_a_slope_of_their_own(tmp_path):
         write_copy(tmp_path / "b.dcm", path, twelve_bits()[..., None], None, "", "net")
 
 
-def in_items(data):
-    """Return a compressed frame as DICOM holds it, behind an empty table of offsets."""
-    return b"".join(ITEM + struct.pack("<I", len(part)) + part for part in (b"", data + b"\0" * (len(data) % 2)))
-
-
 @pytest.mark.parametrize("codec, syntax", [("jpegls", "80"), ("ljpeg", "70"), ("jpeg2k", "90")])
 def test_compressions_that_pydicom_leaves_to_other_packages(codec, syntax, monkeypatch):
     def missing_decoder(dataset):
@@ -191,6 +186,10 @@ def test_compressions_that_pydicom_leaves_to_other_packages(codec, syntax, monke
         data = imagecodecs.jpeg8_encode(color, lossless=True)
         rgb = dicom(color, 8, f"1.2.840.10008.1.2.4.{syntax}", PixelData=in_items(data))
         assert (reader.decode(rgb) == color).all()
+        tags = {"PixelData": in_items(data), "PhotometricInterpretation": "YBR_FULL"}
+        needed = r"^DICOM, JPEG Lossless.*, which needs a decoder: pip install 'pylibjpeg\[all\]'"
+        with pytest.raises(ValueError, match=needed):
+            reader.check(dicom(color, 8, f"1.2.840.10008.1.2.4.{syntax}", **tags))
     with pytest.raises(ValueError, match="^a damaged DICOM file: "):
         reader.check(content.replace(frames, bytes(len(frames))), 1, has_range=True)
 

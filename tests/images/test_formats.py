@@ -14,7 +14,7 @@ from PIL import Image, ImageCms
 from cyclegan.data import folder_source
 from cyclegan.errors import MissingPackageError
 from cyclegan.images import codec_format, reader
-from tests.images.samples import VALID, chunk, deep_values, png, swapped_profile, tiff_of
+from tests.images.samples import VALID, chunk, deep_values, png, swapped_profile, tiff, tiff_of
 
 COLORS = np.random.default_rng(0).integers(0, 256, (12, 10, 3)).astype(np.uint8)
 TWELVE = np.random.default_rng(1).integers(0, 4096, (12, 10, 3)).astype(np.uint16)
@@ -106,6 +106,12 @@ def test_a_jpeg_xl_file_has_the_size_of_its_header():
         (b'{"a": 1}', "a text"),
         (b"\xef\xbb\xbf<!-- a page --><html>", "HTML"),
         (b"P5 8 8 255 " + bytes(64), "a PNM file"),
+        ("<!DOCTYPE html><html>".encode("utf-16"), "HTML, not an image"),
+        (b"\xfe\xff" + "\n<html>".encode("utf-16-be"), "HTML, not an image"),
+        (b"\xff\xfe\xd8\xd8" + bytes(100), "not an image"),
+        (b"DDS |\0\0\0" + bytes(100), "a DDS file, not an image"),
+        (b"v/1\1\2\0\0\0" + bytes(100), "an OpenEXR file, not an image"),
+        (b"icns\0\0\1\0" + bytes(100), "an ICNS file, not an image"),
         (b"\0\0\0\x18ftypcrx " + bytes(64), "a raw photo"),
         (b"\x93NUMPY\1\0", "a damaged NPY file: truncated"),
         (b"PK\3\4", "a damaged NPZ file: its header cannot be decoded"),
@@ -118,6 +124,11 @@ def test_a_jpeg_xl_file_has_the_size_of_its_header():
         (b"\0\0\0\x0cJXL \r\n\x87\n", "a damaged JPEGXL file: its header cannot be decoded"),
         (VALID["bmp"][:30] + b"\2" + VALID["bmp"][31:], "a BMP file with run-length encoding"),
         (VALID["bmp"][:28] + b"\2" + VALID["bmp"][29:], "a BMP file of a kind that cannot be decoded"),
+        (tiff(0, 5), "TIFF, a damaged file, whose header says 0 x "),
+        (tiff(5, 0), "TIFF, a damaged file, whose header says 5 x 0 pixels"),
+        (tiff_of(deep_values(3).astype(np.float32)), r"TIFF, 32 bits .float32.: expected a flat image of 8 or 16 bits"),
+        (b"\xff\x4f\xff\x51" + bytes(37) + b"\1\7", "JPEG2000, a damaged file, whose header says 0 x 0 pixels"),
+        (VALID["five bands"], "TIFF, bands: 5; expected gray or RGB"),
     ],
 )
 def test_the_reason_names_what_was_found(content, text):
@@ -173,13 +184,46 @@ def test_the_profile_of_a_jpeg_2000_file():
     content = encoded("jpeg2k", COLORS)
     colors = content.index(b"colr") - 4
     length = int.from_bytes(content[colors : colors + 4], "big")
-    profile = swapped_profile()
-    box = (11 + len(profile)).to_bytes(4, "big") + b"colr\2\0\0" + profile
-    header = content.index(b"jp2h") - 4
-    size = int.from_bytes(content[header : header + 4], "big") + len(box) - length
-    whole = content[:header] + size.to_bytes(4, "big") + content[header + 4 : colors] + box + content[colors + length :]
-    image = reader.decode_values(whole)
+    image = reader.decode_values(with_box(content, b"colr", b"\2\0\0" + swapped_profile(), length))
     assert np.abs(image.pixels.astype(int) - COLORS[..., [1, 0, 2]]).max() <= 2 and not image.metadata.profile
+
+
+def with_box(content, name, data, replaced=0):
+    """Return a JPEG 2000 file with a box in front of the one of its color space, or instead of its bytes."""
+    colors, header, box = content.index(b"colr") - 4, content.index(b"jp2h") - 4, name + data
+    size = int.from_bytes(content[header : header + 4], "big") + len(box) + 4 - replaced
+    parts = content[:header], size.to_bytes(4, "big"), content[header + 4 : colors], (len(box) + 4).to_bytes(4, "big")
+    return b"".join([*parts, box, content[colors + replaced :]])
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("order", [(2, 1, 0), (1, 2, 0), (0, 1, 2), (3, 0, 1, 2), (1, 0)])
+def test_exchanged_bands_of_a_jpeg_2000_file(order, deep):
+    """`order` has the color of each band, 0 for red; the last one of 2 and of 4 is opacity."""
+    bands = deep_values(len(order)) if deep else deep_values(len(order)).astype(np.uint8)
+    content = encoded("jpeg2k", np.ascontiguousarray(bands[..., order]))
+    opacity = {1: 1, 3: 3}.get(len(order) - 1)
+    kinds = [(i, 1, 0) if color == opacity else (i, 0, color + 1) for i, color in enumerate(order)]
+    entries = b"".join(struct.pack(">3H", *each) for each in kinds)
+    if b"cdef" in content:  # says that the last band is opacity
+        start = content.index(b"cdef") + 6
+        whole = content[:start] + entries + content[start + len(entries) :]
+    else:
+        whole = with_box(content, b"cdef", struct.pack(">H", len(order)) + entries)
+    np.testing.assert_array_equal(reader.decode(whole, len(order), bands.dtype), bands)
+
+
+def test_exchanged_bands_of_a_palette_or_of_cmyk_are_refused():
+    palette = with_box(encoded("jpeg2k", COLORS[..., 0]), b"pclr", struct.pack(">HB3B3B", 1, 3, 7, 7, 7, 1, 2, 3))
+    cmyk = encoded("jpeg2k", deep_values(4).astype(np.uint8)).replace(b"colr\1\0\0\0\0\0\x10", b"colr\1\0\0\0\0\0\x0c")
+    for order, is_exchanged in (((0, 1, 2, 3), False), ((2, 1, 0, 3), True)):
+        mapping = b"".join(struct.pack(">HBB", 0, 1, column) for column in order[:3])
+        entries = b"".join(struct.pack(">3H", band, 0, color + 1) for band, color in enumerate(order))
+        for whole in (with_box(palette, b"cmap", mapping), with_box(cmyk, b"cdef", b"\0\4" + entries)):
+            assert codec_format._has_exchanged_bands(whole) == is_exchanged
+            if is_exchanged:
+                with pytest.raises(ValueError, match="a JPEG2000 file of exchanged bands with a palette or in CMYK"):
+                    reader.check(whole)
 
 
 def test_other_colors_of_a_jpeg_xl_file(monkeypatch):

@@ -37,7 +37,8 @@ def test_huge_header_is_refused(tmp_path, kind, monkeypatch):
     monkeypatch.setattr(ImageFile.ImageFile, "load", unittest.mock.Mock(side_effect=AssertionError("it was decoded")))
     path = tmp_path / "a.png"
     path.write_bytes(HUGE[kind])
-    reason = "a damaged GIF file" if "in a small" in kind else "40000 x 40000 pixels: expected at most 180"
+    name = {"tiff of": "TIFF", "16 bit": "PNG"}.get(kind[:7].strip(), kind.upper())
+    reason = "a damaged GIF file" if "in a small" in kind else f"{name}, 40000 x 40000 pixels: expected at most 180"
     assert re.search(f"{path} .{reason}", refused(path))
     for function in (reader.decode, reader.check):
         with pytest.raises(Exception, match=reason):
@@ -55,7 +56,7 @@ def test_a_jpeg_that_needs_much_memory_is_refused_by_its_header(tmp_path, monkey
         path.write_bytes(content)
         if mode == "RGB":
             assert reader.check(path)[1:3] == (13_000, 13_000)
-    reason = "13000 x 13000 pixels, which take 2.03 GB of memory to decode: expected at most 2 GB"
+    reason = "JPEG, 13000 x 13000 pixels, which take 2.03 GB of memory to decode: expected at most 2 GB"
     for function in (reader.check, reader.decode):
         with pytest.raises(ValueError, match=reason):
             function(path)

@@ -1,5 +1,7 @@
 """Reading with Pillow, and of PNG files."""
 
+import struct
+
 import imagecodecs
 import numpy as np
 import pytest
@@ -28,6 +30,23 @@ def test_every_mode_becomes_rgb(tmp_path):
     assert middle(tmp_path / "t.png") == [255, 255, 255]
     save(tmp_path / "c.jpg", (0, 0, 0, 0), mode="CMYK")
     assert min(middle(tmp_path / "c.jpg")) > 250
+
+
+@pytest.mark.parametrize("mode", ["P", "L"])
+def test_the_screen_around_the_first_frame_of_a_gif_is_transparent(tmp_path, mode):
+    frames = [Image.fromarray(np.full((6, 5), level, np.uint8)) for level in (90, 200)]
+    frames[0].convert(mode).save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    content = bytearray((tmp_path / "a.gif").read_bytes())
+    content[6:10] = struct.pack("<HH", 9, 8)  # size of the screen
+    first = content.index(b",\0\0\0\0")
+    content[first + 1 : first + 5] = struct.pack("<HH", 2, 1)  # place of the frame
+    expected = np.full((8, 9), 255)
+    expected[1:7, 2:7] = 90
+    for channels in (1, 3):
+        image = reader.decode_values(bytes(content), channels)
+        assert (image.pixels == expected[..., None]).all() and (image.opacity[..., 0] == 255 * (expected == 90)).all()
+    assert reader.check(bytes(content), 3)[1:3] == (8, 9)
+    assert reader.decode(tmp_path / "a.gif", 1).max() == 90
 
 
 def test_gray_equals_pillow(tmp_path):

@@ -15,8 +15,10 @@ from cyclegan.images.image import ImageError
 from cyclegan.images.reader import Slice
 from tests.images.samples import CHANNELS, VALID, chunk, deep_png, deep_values, middle, save, tiff_of
 
+ENDINGS = ["jpg", "jpeg", "jpe", "jfif", "png", "bmp", "webp", "gif", "tif", "tiff", "JPG", "JFIF", "PNG", "TIFF"]
 
-@pytest.mark.parametrize("ending", ["jpg", "jpeg", "png", "bmp", "webp", "gif", "tif", "tiff", "JPG", "PNG", "TIFF"])
+
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_every_format_is_read(tmp_path, ending):
     image = reader.decode(save(tmp_path / f"a.{ending}", (200, 100, 50)))
     assert image.shape == (10, 20, 3) and image.dtype == np.uint8

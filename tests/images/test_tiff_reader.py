@@ -201,6 +201,25 @@ def test_other_colors_become_rgb(layout):
         assert np.abs(reader.decode(file.getvalue()).astype(int) - np.asarray(colors)).max() <= 3
 
 
+@pytest.mark.parametrize("opacity", [False, True])
+def test_ycbcr_of_other_weights(opacity):
+    """Compare with ITU-R BT.709."""
+    colors, weights = np.random.default_rng(0).integers(0, 256, (12, 10, 3)), np.array([2126, 7152, 722])
+    luma = colors @ (weights / 10_000)
+    parts = [128 + (colors[..., i] - luma) / (2 - weights[i] / 5000) for i in (2, 0)]
+    pixels = np.rint(np.stack([luma, *parts, *[np.full((12, 10), 255)] * opacity], axis=2)).clip(0, 255)
+    for divisor, text in ((10_000, ""), (0, "weights .0 0 0. of YCbCr; expected three above 0")):
+        tag = (529, "2I", 3, tuple(part for number in weights.tolist() for part in (number, divisor)), True)
+        options = {"photometric": "ycbcr", "subsampling": (1, 1), "extrasamples": ["unassalpha"] * opacity}
+        content = tiff_of(pixels.astype(np.uint8), extratags=[tag], **options)
+        if text:
+            with pytest.raises(ValueError, match=text):
+                reader.decode(content)
+            continue
+        assert np.abs(reader.decode(content).astype(int) - colors).max() <= 3
+        assert np.abs(reader.decode(content, 1)[..., 0] - colors @ [0.299, 0.587, 0.114]).max() <= 3
+
+
 @pytest.mark.parametrize("tile", [None, (32, 32)])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_gray_jpeg_xl(dtype, tile):

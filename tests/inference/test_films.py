@@ -1,7 +1,10 @@
 """Translation of films."""
 
+import io
+
 import numpy as np
 import pytest
+import tqdm
 
 from cyclegan.errors import UserError
 from cyclegan.images import formats, reader
@@ -133,6 +136,35 @@ def test_requests_that_do_not_work(model, models, tmp_path):
         report = translate([model], tmp_path / "a.mp4", tmp_path / target)
         assert report.failed == [f"{tmp_path / 'a.mp4'} ({text})"]
     assert files(tmp_path) == ["a.mp4", "b.png"]
+
+
+def test_the_progress_bar_ends_at_100_percent(copying, tmp_path, monkeypatch):
+    """Also if the number of frames is an estimate, or a film fails."""
+    for name in ("a.mp4", "long.mp4", "cut.mkv"):
+        write_film(tmp_path / "in" / name)
+    cut = (tmp_path / "in" / "cut.mkv").read_bytes()
+    (tmp_path / "in" / "cut.mkv").write_bytes(cut[: len(cut) // 2])
+    (tmp_path / "in" / "empty.mkv").touch()
+    count, bars, wrong = reader.count, [], {"a.mp4": 7, "long.mp4": 14}
+    monkeypatch.setattr(reader, "count", lambda path, *rest: wrong.get(path.rpartition("/")[2]) or count(path, *rest))
+
+    def progress_bar(*_, **settings):
+        bars.append(tqdm.tqdm(file=io.StringIO(), **settings))
+        return bars[-1]
+
+    monkeypatch.setattr(file_translator.terminal, "progress_bar", progress_bar)
+    put, failing = FilmWriter.write, []
+
+    def write(self, pixels, time):
+        if failing:
+            raise OSError(28, "No space left on device")
+        put(self, pixels, time)
+
+    monkeypatch.setattr(FilmWriter, "write", write)
+    for is_failing in (False, True):
+        failing[:] = [is_failing] * is_failing
+        report = translate([copying], tmp_path / "in", tmp_path / f"out {is_failing}", batch_size=4, bars=True)
+        assert len(report.failed) == (4 if is_failing else 1) and bars[-1].n == bars[-1].total > 3, (report, bars)
 
 
 def test_ctrl_c_leaves_no_part_and_few_frames_are_in_memory(model, tmp_path, monkeypatch):

@@ -3,7 +3,9 @@
 import pathlib
 import sys
 import types
+import unittest.mock
 
+import imagecodecs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,12 +14,12 @@ from PIL import Image
 
 from cyclegan.config import Config
 from cyclegan.errors import UserError
-from cyclegan.images import formats, reader
+from cyclegan.images import codec_format, formats, reader
 from cyclegan.images.image import DecodedImage
 from cyclegan.inference.conversions import TILE
 from cyclegan.inference.model import Model
 from cyclegan.inference.translate_files import translate
-from tests.images.dicom_samples import dicom, twelve_bits
+from tests.images.dicom_samples import dicom, in_items, twelve_bits
 from tests.images.samples import deep_png
 
 
@@ -82,6 +84,21 @@ def test_each_direction_writes_the_range_of_its_target(folder):
     translate(plain, folder / "eight.png", folder / "twelve.png", "y2x")
     expected = np.rint(np.arange(256).reshape(16, 16) / 255 * 4095)
     np.testing.assert_array_equal(reader.decode_values(folder / "twelve.png", 1).pixels[..., 0], expected)
+
+
+def test_jpeg_xl_is_written_with_8_bits_only(folder):
+    """Because imagecodecs labels 16 bits as linear light."""
+    for settings, name in (({}, "a.png"), ({"value_range_x": "0:4095"}, "b.tif")):
+        report = translate(SameImage(**settings), folder / "in" / name, folder / "out.jxl")
+        reason = "16 bits, which are not written as JPEG XL: expected --format png or tiff"
+        assert report.failed == [f"{folder / 'in' / name} ({reason})"] and not (folder / "out.jxl").exists()
+    with pytest.raises(UserError, match="values from 0 to 4095 don't fit into jpegxl; expected --format tiff, or png"):
+        translate(SameImage(**both("0:4095")), folder / "in", folder / "out", format="jxl")
+    assert translate(SameImage(**both("0:255")), folder / "in" / "a.png", folder / "out.jxl").done == 1
+    formats.write(folder / "eight.png", reader.decode_values(folder / "out.jxl", 1))
+    assert translate(SameImage(), folder / "eight.png", folder / "small.jxl").done == 1
+    sizes = [codec_format.size_of((folder / name).read_bytes()) for name in ("out.jxl", "small.jxl")]
+    assert [(size.bits, size.is_srgb) for size in sizes] == [(8, True)] * 2
 
 
 def test_python_gets_values_of_files_and_levels_of_arrays(folder):
@@ -276,6 +293,15 @@ def test_a_file_that_cannot_be_read_or_written_fails_alone(folder, monkeypatch):
         translate(SameImage(3), folder / "in" / "c.dcm", folder / "out")
     with pytest.raises(UserError, match="c.dcm .--strip_metadata leaves the tags of DICOM files"):
         translate(SameImage(**both("0:4095")), folder / "in" / "c.dcm", folder / "out", strip_metadata=True)
+    colors = np.random.default_rng(0).integers(0, 256, (10, 12, 3)).astype(np.uint8)
+    tags = {"PixelData": in_items(imagecodecs.jpegls_encode(colors)), "PhotometricInterpretation": "YBR_FULL"}
+    (folder / "in" / "d.dcm").write_bytes(dicom(colors, 8, "1.2.840.10008.1.2.4.80", **tags))
+    missing = RuntimeError("all plugins are missing dependencies")
+    monkeypatch.setattr("pydicom.dataset.Dataset.pixel_array", property(unittest.mock.Mock(side_effect=missing)))
+    reason = r"d\.dcm .DICOM, JPEG-LS Lossless .*, which needs a decoder: pip install 'pylibjpeg\[all\]'"
+    with pytest.raises(UserError, match=reason):  # before the channels, which do not fit either
+        translate(SameImage(3), folder / "in" / "d.dcm", folder / "out")
+    (folder / "in" / "d.dcm").unlink()
     monkeypatch.setitem(sys.modules, "pydicom", None)
     missing = translate(SameImage(**both("0:4095")), folder / "in", folder / "out", format="tiff")
     assert missing.done == others and "(DICOM files need the package pydicom" in missing.failed[0]

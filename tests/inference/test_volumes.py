@@ -157,5 +157,15 @@ def test_a_stack_has_a_stack_of_masks(tmp_path):
     model.generators["x2y"] = tf.keras.Model(inverted, -inverted)
     translate(model, tmp_path / "in", tmp_path / "out", masks=tmp_path / "masks", batch_size=3)
     np.testing.assert_array_equal(tifffile.imread(tmp_path / "out" / "a.tif"), np.where(masks, 255 - values, values))
-    report = translate(model, tmp_path / "in", tmp_path / "none", masks=tmp_path / "short")
+    for name, volume, settings in (("b.nii.gz", CT[..., :3].astype(np.uint8), {}), ("c.nii", CT * 3, both("-99:99"))):
+        inside = np.arange(volume.size).reshape(volume.shape) % 3 == 0
+        nifti(tmp_path / "nifti" / name, volume)
+        nifti(tmp_path / "masks" / name, inside.astype(np.uint8))
+        model.config = SameImage(**settings).config
+        report = translate(model, tmp_path / "nifti" / name, tmp_path / name, masks=tmp_path / "masks")
+        found = np.asanyarray(nibabel.load(tmp_path / name).dataobj)
+        assert report.done == 1 and found.dtype == volume.dtype
+        np.testing.assert_array_equal(found[~inside], volume[~inside])
+        assert (found != volume)[inside].mean() > 0.9
+    report = translate(model, tmp_path / "in", tmp_path / "none", masks=tmp_path / "short", stacks="all")
     assert "4 images, but its mask has 3: expected equal numbers" in report.failed[0]

@@ -126,7 +126,7 @@ def test_files_with_other_bands_are_unreadable(tmp_path):
     finding, uneven = inspection.findings
     assert finding.kind == UNREADABLE_FILES and len(finding) == 9
     assert uneven.count == "6 in trainA, 0 in trainB"
-    assert finding.details[6] == "bands: 3; expected 5 (--channels_x, --channels_y in training)"
+    assert finding.details[6] == "PNG, bands: 3; expected 5 (--channels_x, --channels_y in training)"
 
 
 def test_dicom_under_another_name(tmp_path):
