@@ -184,8 +184,8 @@ def _decode(dataset: Any) -> np.ndarray:
         )
         if not found or not is_plain:  # JPEG would need a guess of its colors
             is_missing = "dependencies" in f"{error}"  # of pydicom's plugins
-            help = ", which needs a decoder: pip install 'pylibjpeg[all]'" if is_missing else ": cannot be decoded"
-            raise ImageError(f"DICOM, {dataset.file_meta.TransferSyntaxUID.name}{help}") from None
+            reason = ", which needs a decoder: pip install 'pylibjpeg[all]'" if is_missing else ": cannot be decoded"
+            raise ImageError(f"DICOM, {dataset.file_meta.TransferSyntaxUID.name}{reason}") from None
         jpeg = imagecodecs.jpegls_decode if found.kind == JPEG_LS else imagecodecs.jpeg_decode
         decode = jpeg if found.kind else imagecodecs.jpeg2k_decode
         pixels = np.stack([decode(frame) for frame in frames]).astype(f"u{dataset.BitsAllocated // 8}")
