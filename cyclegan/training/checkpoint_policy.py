@@ -227,4 +227,5 @@ class Signals:
         elif signum in STOP_SIGNALS and not self.stop_signal:
             self.stop_signal = signum
             key = "Ctrl-C again" if signum == signal.SIGINT else "Ctrl-C"
-            logger.warning(f"Stopping after this step, with a checkpoint; {key} leaves at once, without one")
+            text = f"Stopping after this step, with a checkpoint; {key} leaves at once, without one"
+            logger.warning(text, extra={"is_passing": True})  # the page does not keep it
