@@ -290,10 +290,10 @@ def _report(text: str, before: str = "", stream: TextIO | None = None) -> None:
     print(f"{before}{program()}: {text}", file=stream or sys.stderr, flush=True)
 
 
-def end(text: str, code: int) -> NoReturn:
+def end(text: str, code: int, before: str = "") -> NoReturn:
     """Report why the program ends and end it at once, from any thread, also if the main thread hangs."""
     stream, sys.stderr = sys.stderr, io.StringIO()  # no other thread prints behind the reason
-    _report(text, stream=stream)
+    _report(text, before, stream)
     os._exit(code)
 
 
