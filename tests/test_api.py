@@ -11,9 +11,11 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 import cyclegan
+from cyclegan.api import _messages
 from cyclegan.cli.export import export_run
 from cyclegan.evaluation.score_run import ScoreOptions
 from cyclegan.inference.file_translator import Request
@@ -137,6 +139,18 @@ def test_a_run_is_scored_and_exported(trained, tmp_path):
     assert run.export(tmp_path / "g.keras", direction="y2x", uint8=True) < 0.51
     with pytest.raises(cyclegan.UserError, match="g.keras exists"):
         run.export(tmp_path / "g.keras")
+
+
+def test_several_trainings_are_no_retracing(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("tensorflow"), "propagate", True)
+    for _ in range(2):
+        with _messages():  # of a training
+            for _ in range(6):
+                tf.function(lambda: tf.constant(2), autograph=False)()  # TensorFlow warns of five in ten calls
+    assert not caplog.records
+    for _ in range(6):
+        tf.function(lambda: tf.constant(3), autograph=False)()
+    assert "triggered tf.function retracing" in caplog.text  # as before
 
 
 @pytest.mark.slow
