@@ -1,5 +1,6 @@
 """`import cyclegan`: train, load, translate, score and export from Python."""
 
+import dataclasses
 import inspect
 import logging
 import math
@@ -18,7 +19,7 @@ import cyclegan
 from cyclegan.api import _messages
 from cyclegan.cli.export import export_run
 from cyclegan.evaluation.score_run import ScoreOptions
-from cyclegan.inference.file_translator import Request
+from cyclegan.inference.file_translator import Report, Request
 from cyclegan.inference.model import Model
 
 SETTINGS = {"dataset": "stripes", "image_size": 32, "filters": 2, "residual_blocks": 1, "max_dataset_size": 4}
@@ -66,14 +67,35 @@ def test_a_folder_of_images_is_no_run(tmp_path):
         cyclegan.load(tmp_path)
 
 
-def test_the_page_lists_all_arguments():
+def test_the_page_lists_all_arguments_with_their_defaults():
     text = (pathlib.Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
-    rows = {line.split(" | ")[0]: set(re.findall(r"`(\w+)`", line)) for line in text.splitlines() if line[:3] == "| `"}
-    functions = (cyclegan.translate, Request), (export_run,), (cyclegan.Run.evaluate, ScoreOptions), (Model,)
-    for call, each in zip(("cyclegan.translate", "run.export", "run.evaluate", "cyclegan.load"), functions):
-        names = {name for function in each for name in inspect.signature(function).parameters}
-        given = {"run", "checkpoint"} if call == "run.export" else {"self", "options"}
-        assert rows[f"| `{call}`"] == names - given, call
+    stated = {}
+    for name, arguments in re.findall(r"^(cyclegan\.\w+|run\.\w+)(\((?:[^\n]*\)$|\n(?: .*\n)*\)))", text, re.MULTILINE):
+        scope = {}
+        exec(f"def call{arguments}: pass", scope)
+        stated[name] = defaults_of(scope["call"])
+    run = cyclegan.Run
+    for name, functions in {
+        "cyclegan.train": (cyclegan.train,),
+        "cyclegan.load": (Model,),
+        "cyclegan.translate": (cyclegan.translate, Request),
+        "run.x2y": (run.x2y,),
+        "run.y2x": (run.y2x,),
+        "run.evaluate": (run.evaluate, ScoreOptions),
+        "run.export": (run.export, export_run),
+        "run.restore": (run.restore,),
+    }.items():
+        expected = {key: value for function in functions for key, value in defaults_of(function).items()}
+        given = {"self", "options"} if len(functions) > 1 else {"self"}
+        given |= {"run", "checkpoint"} if name == "run.export" else set()
+        assert stated.pop(name) == {key: value for key, value in expected.items() if key not in given}, name
+    assert not stated
+    assert all(f"`{field.name}`" in text for field in dataclasses.fields(Report) if field.repr)
+
+
+def defaults_of(function):
+    """Return the defaults of the parameters of a function by name."""
+    return {name: each.default for name, each in inspect.signature(function).parameters.items()}
 
 
 def test_unknown_options_are_explained(trained, tmp_path):
