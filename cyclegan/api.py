@@ -223,16 +223,25 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: os.fspath(each) if isinstance(each, os.PathLike) else each for name, each in options.items()}
 
 
+def _is_no_retracing(record: logging.LogRecord) -> bool:
+    return "triggered tf.function retracing" not in record.getMessage()
+
+
 @contextlib.contextmanager
 def _messages() -> Iterator[None]:
-    """Show the messages of the package inside the context, as its commands do; leave logging as it was before."""
+    """Show the messages of the package inside the context, as its commands do; leave logging as it was before.
+
+    TensorFlow's warning about functions that are traced again is left out: each training has functions of its own.
+    """
     loggers = [logging.getLogger("cyclegan"), logging.getLogger("tensorflow"), logging.root]
     before = [(each, each.handlers[:], each.level) for each in loggers]
     terminal.configure_logging()
     loggers[1].setLevel(logging.WARNING)  # TensorFlow shows more in a notebook
+    loggers[1].addFilter(_is_no_retracing)
     try:
         yield
     finally:
+        loggers[1].removeFilter(_is_no_retracing)
         for each, handlers, level in before:
             each.handlers[:] = handlers
             each.setLevel(level)

@@ -59,12 +59,14 @@ class _TerminalHandler(logging.Handler):
     def __init__(self, level: int, worker: int) -> None:
         super().__init__(level)
         self._prefix = f"Warning: worker {worker}: " if worker else "Warning: "
+        self.warnings: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         from tqdm import tqdm  # not at import: most uses of this module print nothing
 
         is_warning = record.levelno >= logging.WARNING
         stream = sys.stderr if is_warning else sys.stdout
+        self.warnings += [record.getMessage()] * is_warning
         with contextlib.suppress(OSError):  # the terminal or the reader of a pipe is gone
             tqdm.write(self._prefix * is_warning + printable(record.getMessage()), file=stream)
             stream.flush()
@@ -92,6 +94,11 @@ def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
         others.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
         others.addFilter(lambda record: not record.name.startswith("cyclegan"))
         logging.root.addHandler(others)
+
+
+def warnings() -> list[str]:
+    """Return the warnings since `configure_logging`."""
+    return [text for handler in _handlers() for text in handler.warnings]
 
 
 def _handlers() -> list[_TerminalHandler]:
@@ -283,10 +290,10 @@ def _report(text: str, before: str = "", stream: TextIO | None = None) -> None:
     print(f"{before}{program()}: {text}", file=stream or sys.stderr, flush=True)
 
 
-def end(text: str, code: int) -> NoReturn:
+def end(text: str, code: int, before: str = "") -> NoReturn:
     """Report why the program ends and end it at once, from any thread, also if the main thread hangs."""
     stream, sys.stderr = sys.stderr, io.StringIO()  # no other thread prints behind the reason
-    _report(text, stream=stream)
+    _report(text, before, stream)
     os._exit(code)
 
 

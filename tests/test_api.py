@@ -1,5 +1,6 @@
 """`import cyclegan`: train, load, translate, score and export from Python."""
 
+import dataclasses
 import inspect
 import logging
 import math
@@ -11,12 +12,14 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 import cyclegan
+from cyclegan.api import _messages
 from cyclegan.cli.export import export_run
 from cyclegan.evaluation.score_run import ScoreOptions
-from cyclegan.inference.file_translator import Request
+from cyclegan.inference.file_translator import Report, Request
 from cyclegan.inference.model import Model
 
 SETTINGS = {"dataset": "stripes", "image_size": 32, "filters": 2, "residual_blocks": 1, "max_dataset_size": 4}
@@ -64,14 +67,35 @@ def test_a_folder_of_images_is_no_run(tmp_path):
         cyclegan.load(tmp_path)
 
 
-def test_the_page_lists_all_arguments():
+def test_the_page_lists_all_arguments_with_their_defaults():
     text = (pathlib.Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
-    rows = {line.split(" | ")[0]: set(re.findall(r"`(\w+)`", line)) for line in text.splitlines() if line[:3] == "| `"}
-    functions = (cyclegan.translate, Request), (export_run,), (cyclegan.Run.evaluate, ScoreOptions), (Model,)
-    for call, each in zip(("cyclegan.translate", "run.export", "run.evaluate", "cyclegan.load"), functions):
-        names = {name for function in each for name in inspect.signature(function).parameters}
-        given = {"run", "checkpoint"} if call == "run.export" else {"self", "options"}
-        assert rows[f"| `{call}`"] == names - given, call
+    stated = {}
+    for name, arguments in re.findall(r"^(cyclegan\.\w+|run\.\w+)(\((?:[^\n]*\)$|\n(?: .*\n)*\)))", text, re.MULTILINE):
+        scope = {}
+        exec(f"def call{arguments}: pass", scope)
+        stated[name] = defaults_of(scope["call"])
+    run = cyclegan.Run
+    for name, functions in {
+        "cyclegan.train": (cyclegan.train,),
+        "cyclegan.load": (Model,),
+        "cyclegan.translate": (cyclegan.translate, Request),
+        "run.x2y": (run.x2y,),
+        "run.y2x": (run.y2x,),
+        "run.evaluate": (run.evaluate, ScoreOptions),
+        "run.export": (run.export, export_run),
+        "run.restore": (run.restore,),
+    }.items():
+        expected = {key: value for function in functions for key, value in defaults_of(function).items()}
+        given = {"self", "options"} if len(functions) > 1 else {"self"}
+        given |= {"run", "checkpoint"} if name == "run.export" else set()
+        assert stated.pop(name) == {key: value for key, value in expected.items() if key not in given}, name
+    assert not stated
+    assert all(f"`{field.name}`" in text for field in dataclasses.fields(Report) if field.repr)
+
+
+def defaults_of(function):
+    """Return the defaults of the parameters of a function by name."""
+    return {name: each.default for name, each in inspect.signature(function).parameters.items()}
 
 
 def test_unknown_options_are_explained(trained, tmp_path):
@@ -137,6 +161,18 @@ def test_a_run_is_scored_and_exported(trained, tmp_path):
     assert run.export(tmp_path / "g.keras", direction="y2x", uint8=True) < 0.51
     with pytest.raises(cyclegan.UserError, match="g.keras exists"):
         run.export(tmp_path / "g.keras")
+
+
+def test_several_trainings_are_no_retracing(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("tensorflow"), "propagate", True)
+    for _ in range(2):
+        with _messages():  # of a training
+            for _ in range(6):
+                tf.function(lambda: tf.constant(2), autograph=False)()  # TensorFlow warns of five in ten calls
+    assert not caplog.records
+    for _ in range(6):
+        tf.function(lambda: tf.constant(3), autograph=False)()
+    assert "triggered tf.function retracing" in caplog.text  # as before
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ from cyclegan.run import metrics_log
 ABSENT = "-"  # a setting or a metric that a run lacks
 NOT_COMPARED = {"output_dir", "clear_output_dir"}
 PER_ROW = 4  # plots of the figure
+MIN_SPAN = 0.05  # of an axis, as a share of its largest value: noise that is small must not look steep
 STYLES = {"test": "-", "train": "--"}  # of lines
 COLORS = [f"C{i}" for i in range(10)]
 CHANGE: dict[str, Any] = {"linestyle": ":", "linewidth": 1}  # line of a change of settings
@@ -236,8 +237,11 @@ def _draw(axis: Any, name: str, runs: Sequence[Run]) -> None:
             axis.plot(peaks, [limit] * len(peaks), color=color, clip_on=False, **PEAK)
         for epoch, _ in run.changes:
             axis.axvline(epoch, color=color, **CHANGE)
+    missing = MIN_SPAN * max(abs(values[0]), abs(values[-1])) - (values[-1] - values[0])
     if values[-1] > limit:
         axis.set_ylim(top=limit)
+    elif missing > 0:
+        axis.set_ylim(values[0] - missing / 2, values[-1] + missing / 2)
     axis.set_xlabel("epoch")
     axis.set_ylabel(metrics_log.describe(name)[1])
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -247,7 +251,8 @@ def _limit(runs: Sequence[Run], name: str) -> float:
     """Return the largest value of a metric that its plot shows."""
     values = _values(runs, name)
     usual = values[math.ceil(0.95 * (len(values) - 1))]
-    return usual + 3 * (usual - values[0]) if usual > values[0] else values[-1]
+    span = max(4 * (usual - values[0]), MIN_SPAN * max(abs(values[0]), abs(usual)))
+    return values[0] + span if usual > values[0] else values[-1]
 
 
 def _legend(runs: Sequence[Run]) -> tuple[list[Any], list[str]]:

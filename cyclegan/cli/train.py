@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cyclegan import terminal
+from cyclegan.cli import describe_path
 from cyclegan.config import Config, command_line, serialization
 from cyclegan.errors import UserError
 from cyclegan.run.run_directory import (
@@ -22,6 +23,7 @@ from cyclegan.run.run_directory import (
     describe_last,
     saved_checkpoints,
     split_checkpoint,
+    written_paths,
 )
 from cyclegan.run.trackers import check_packages
 
@@ -53,6 +55,7 @@ def train(
 
     check_dataset(config.data)
     check_output_dir(config)
+    _refuse_images(pathlib.Path(config.run.output_dir))
 
     last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir))
     # Not earlier: --help and wrong flags need not wait for TensorFlow.
@@ -142,6 +145,15 @@ def _refuse_absent_run(folder: pathlib.Path, clear: bool) -> None:
         f"{f' (do you mean {folder.parent / similar[0]}?)' if similar else ''}; a new run needs --dataset"
         f"{f' {folder}' if (folder / 'trainA').is_dir() else ''}"
     )
+
+
+def _refuse_images(folder: pathlib.Path) -> None:
+    """Raise `UserError` if the folder of a run holds images, but no run."""
+    if describe_path(folder) == "a folder of images" and not written_paths(folder):
+        raise UserError(
+            f"--output_dir {folder}: is a folder of images; expected a run, or a folder that is new or has no images:"
+            f" use another one, such as {os.path.abspath(folder)}_run"
+        )
 
 
 def program() -> NoReturn:

@@ -95,11 +95,11 @@ def write(
     return write_page(folder, SOURCE, title, parts, style, script)
 
 
-def log_of_page(folder: pathlib.Path) -> list[str]:
-    """Return the log of the run on the page in a folder; none if there is no page, or it has none."""
+def log_of_page(folder: pathlib.Path, part: str = "log") -> list[str]:
+    """Return the log or the "warnings" of the run on the page in a folder; none if there is no page, or it has none."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         _, text = (folder / "index.html").read_text(encoding="utf-8").split('<script type="application/json">')
-        return [str(line) for line in json.loads(text.partition("</script>")[0])["run"]["log"]]
+        return [str(line) for line in json.loads(text.partition("</script>")[0])["run"][part]]
     return []
 
 

@@ -131,6 +131,7 @@ direction.addEventListener("change", arrange);
 
 // ---- The run
 
+const MIN_SPAN = 0.05; // of an axis, as a share of its largest value
 const SVG = find("svg").namespaceURI;
 const SPLITS = { steps: "training steps", train: "training", test: "held-out" };
 const GROUPS = {
@@ -153,7 +154,9 @@ const short = (value) => String(value && Math.abs(value) < 1e-3 ? value.toExpone
 function panel({ title, lines }) {
   const points = Object.values(lines).flat(), width = 300, height = 150, left = 50, bottom = 20;
   const sorted = points.map(([, y]) => y).sort((a, b) => a - b);
-  const low = sorted[0], top = sorted[Math.ceil(0.98 * (sorted.length - 1))], high = top > low ? top : low + 1e-3;
+  const least = sorted[0], top = sorted[Math.ceil(0.98 * (sorted.length - 1))];
+  const span = MIN_SPAN * Math.max(Math.abs(least), Math.abs(top)) || 1e-3; // noise that is small must not look steep
+  const added = Math.max(0, span - (top - least)) / 2, low = least - added, high = top + added;
   const last = Math.max(1, ...points.map(([x]) => x));
   const x = (epoch) => left + (epoch / last) * (width - left - 8);
   const y = (value) => 8 + (1 - Math.max(0, Math.min(1.05, (value - low) / (high - low)))) * (height - bottom - 8);
@@ -186,13 +189,15 @@ function panel({ title, lines }) {
 }
 
 function showRun() {
-  const { progress, curves, settings, changed, log } = run;
+  const { progress, curves, settings, changed, log, warnings = [] } = run;
   const { state, epoch, epochs, step, left, speed, time } = progress;
   const written = () => `written ${Math.max(0, Math.round(Date.now() / 1000 - time))} s ago`;
   const parts = [state, `epoch ${epoch} of ${epochs}`, `step ${step}`, left && `${left} left`, speed].filter(Boolean);
   const say = () => { find("#state").textContent = [...parts, state === "training" ? written() : ""].filter(Boolean).join(" · "); };
   say();
   Object.assign(find("progress"), { max: epochs, value: epoch });
+  find("#warnings").append(...warnings.map((text) => element("li", text)));
+  find("#warnings").hidden = !warnings.length;
   for (const group of distinct(curves.map((curve) => curve.group))) {
     const panels = element("div", "", { class: "panels" }), details = element("details");
     panels.append(...curves.filter((curve) => curve.group === group).map(panel));

@@ -97,6 +97,12 @@ def check_output_dir(config: Config) -> None:
         )
 
 
+def written_paths(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the paths in the folder of a run that a run writes, without `.lock`."""
+    paths = sorted([*folder.glob("*"), *folder.glob("*/*")])
+    return [path for path in paths if WRITTEN.fullmatch(path.relative_to(folder).as_posix())]
+
+
 def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapping[str, Any]) -> None:
     """Raise `UserError` if a run was trained with another Keras, see `networks.compat.stack`."""
     if saved.get("keras") != stack["keras"]:
@@ -188,7 +194,7 @@ class RunDirectory:
 
     def _inspect(self) -> None:
         """Refuse a folder that holds something else, or a run that this command cannot resume; collect warnings."""
-        found, written = self._read_config(), self._written_paths()
+        found, written = self._read_config(), written_paths(self.path)
         for path in (self.path / name for name in FOLDERS):
             if path.exists() and not path.is_dir():
                 raise UserError(FOREIGN.format(path))
@@ -271,7 +277,7 @@ class RunDirectory:
 
     def _clear(self) -> None:
         """Remove what a run has written; other files and their folders stay."""
-        for path in self._written_paths():
+        for path in written_paths(self.path):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             elif path.name != "config.json":  # a new one replaces it
@@ -305,10 +311,6 @@ class RunDirectory:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def _written_paths(self) -> list[pathlib.Path]:
-        paths = sorted([*self.path.glob("*"), *self.path.glob("*/*")])
-        return [path for path in paths if WRITTEN.fullmatch(path.relative_to(self.path).as_posix())]
 
     def _read_config(self) -> dict[str, Any]:
         """Return the content of config.json if it belongs to a run, even one of another version; else an empty dict."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from cyclegan import terminal
 from cyclegan.config import Config
 from cyclegan.config.config import all_settings
 from cyclegan.config.fields import FREE
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "test", "steps")  # TensorBoard's runs, as folders in the folder of the run
 LINES = 30  # of the log on the page
+WARNINGS = 5  # on the page, the newest
 POINTS = 300  # of a curve on the page
 # Settings that TensorBoard's table of hyperparameters always shows.
 TUNED = (
@@ -35,15 +37,22 @@ TUNED = (
 
 
 class _LastLines(logging.Handler):
-    """Keep the last messages of this package, with the time of day."""
+    """Keep the last messages of this package, with the time of day, and the last warnings that differ."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.lines: collections.deque[str] = collections.deque(maxlen=LINES)
+        self.warnings: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        warning = "Warning: " if record.levelno >= logging.WARNING else ""
-        self.lines.append(f"{time.strftime('%H:%M:%S')} {warning}{printable(record.getMessage())}")
+        is_warning, text = record.levelno >= logging.WARNING, printable(record.getMessage())
+        self.lines.append(f"{time.strftime('%H:%M:%S')} {'Warning: ' * is_warning}{text}")
+        if is_warning and not hasattr(record, "is_passing"):
+            self.keep(text)
+
+    def keep(self, *warnings: str) -> None:
+        """Keep warnings as the newest."""
+        self.warnings = [*dict.fromkeys([*self.warnings, *warnings][::-1])][:WARNINGS][::-1]
 
 
 class SummaryWriter:
@@ -82,6 +91,7 @@ class SummaryWriter:
         self._last_lines = _LastLines()
         if earlier := html_report.log_of_page(self.folder):
             self._last_lines.lines.extend([*earlier, f"{time.strftime('%H:%M:%S')} Resumed"])
+        self._last_lines.keep(*html_report.log_of_page(self.folder, "warnings"), *map(printable, terminal.warnings()))
         logging.getLogger("cyclegan").addHandler(self._last_lines)
 
     @property
@@ -175,6 +185,7 @@ class SummaryWriter:
                 },
                 "changed": len(changed),
                 "log": [*self._last_lines.lines],
+                "warnings": self._last_lines.warnings,
             }
             sample_images.write_report(self.folder, run)
         except Exception as error:

@@ -223,8 +223,10 @@ class Signals:
             self.save_requested = True
         elif self.stop_signal and signum == signal.SIGINT:
             if terminal.is_command:
-                os._exit(128 + signum)
+                text = "stopped at once, without a checkpoint; the same command resumes from the last one"
+                terminal.end(text, 128 + signum, before="\n")  # below the progress bar
         elif signum in STOP_SIGNALS and not self.stop_signal:
             self.stop_signal = signum
             key = "Ctrl-C again" if signum == signal.SIGINT else "Ctrl-C"
-            logger.warning(f"Stopping after this step, with a checkpoint; {key} leaves at once, without one")
+            text = f"Stopping after this step, with a checkpoint; {key} leaves at once, without one"
+            logger.warning(text, extra={"is_passing": True})  # the page does not keep it

@@ -319,7 +319,8 @@ class Trainer:
                 waited = time.perf_counter() - began
                 if not split.is_traced:
                     bar.set_postfix_str("first step")
-                with terminal.phase("Running the first step", not bar.disable and not split.is_traced, if_slow=True):
+                first = f"Running the first {'' if split.is_train else 'validation '}step"
+                with terminal.phase(first, not bar.disable and not split.is_traced, if_slow=True):
                     split.pending.append(self._start_call(split, steps, batches))
                 pairs = min(steps * dataset.global_batch_size, dataset.epoch_size - progress.pairs_done)
                 progress.pairs_done += pairs

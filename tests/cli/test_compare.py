@@ -111,6 +111,21 @@ def test_the_legend_names_all_changes_and_a_peak_is_marked(tmp_path):
     assert marked[(50,)] == [5.0] and axis.get_ylim()[1] == 5.0
 
 
+@pytest.mark.parametrize(
+    "errors, axis",
+    [
+        ([10.0, 10.1], [9.7975, 10.3025]),
+        ([10.0] * 25 + [10.01] * 24 + [90.0], [None, 10.5005]),
+        ([1.0, 2.0], [0.95, 2.05]),
+    ],
+)
+def test_an_axis_is_not_so_narrow_that_noise_looks_steep(tmp_path, errors, axis):
+    figure = Figure()
+    axes = figure.subplots()
+    compare._draw(axes, "error/MAE", compare.read([make_run(tmp_path / "c", errors)]))
+    assert [value for value, wanted in zip(axes.get_ylim(), axis) if wanted] == pytest.approx([e for e in axis if e])
+
+
 def test_the_environment_does_not_change_the_drawing(tmp_path, runs):
     """All variables of matplotlib at once, and a home that can't be written to."""
     (tmp_path / "matplotlibrc").write_text(

@@ -1,5 +1,7 @@
 """Training starts; `tests/system/` trains with this command."""
 
+from unittest import mock
+
 import pytest
 
 from cyclegan.cli import train
@@ -21,6 +23,8 @@ def test_a_missing_tracker_is_reported_before_anything_else(monkeypatch):
     [
         ("absent", "run", "--dataset .*absent: no such folder"),
         ("data", "data/run", "--output_dir .* lies in the folder"),
+        ("data", "photos", "--output_dir .*photos: is a folder of images; expected a run, .*, such as .*/photos_run$"),
+        ("data", "logs", "TensorFlow is not needed yet"),
         ("loop", "run", "--dataset .*loop: a link to loop, and leads back to itself"),
         ("data", "gone", "--output_dir .*gone: a link to nowhere, which does not exist; expected a folder that"),
     ],
@@ -29,7 +33,11 @@ def test_folders_are_checked_before_tensorflow_starts(monkeypatch, tmp_path, dat
     (tmp_path / "data").mkdir()
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "gone").symlink_to("nowhere")
-    monkeypatch.setattr(train.terminal, "start", None)
+    for folder in ("photos", "logs"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "photos" / "a.jpg").write_text("")
+    (tmp_path / "logs" / "log.txt").write_text("")
+    monkeypatch.setattr(train.terminal, "start", mock.Mock(side_effect=UserError("TensorFlow is not needed yet")))
     with pytest.raises(UserError, match=text):
         train.main(["--dataset", str(tmp_path / dataset), "--output_dir", str(tmp_path / output)])
 

@@ -145,6 +145,24 @@ def test_peaks_above_the_axis_are_marked(browser, tmp_path):
     assert browser.js("find('#curves figcaption').textContent").endswith("▲ above the axis, up to 100")
 
 
+@pytest.mark.parametrize(
+    "values, axis",
+    [
+        ([10.0, 10.1, 10.0], ["9.8", "10.1", "10.3"]),
+        ([0.0, 0.0], ["-5e-4", "0", "5e-4"]),
+        ([1.0, 2.0], ["1", "1.5", "2"]),
+    ],
+)
+def test_an_axis_is_not_so_narrow_that_noise_looks_steep(browser, tmp_path, values, axis):
+    lines = {"train": [[epoch, value] for epoch, value in enumerate(values, 1)], "test": [], "steps": []}
+    progress = {"state": "finished", "epoch": 3, "epochs": 3, "step": "3", "left": "", "speed": "", "time": 0}
+    curves = [{"group": "losses", "title": "G loss", "lines": lines}]
+    run = {"progress": progress, "curves": curves, "settings": {}, "log": []}
+    browser.open(html_report.write(tmp_path, "t", [], run=run))
+    assert browser.js("[...document.querySelectorAll('#curves text')].slice(0, 3).map(e => e.textContent)") == axis
+    assert browser.js("find('#warnings').hidden")
+
+
 @pytest.mark.parametrize("width", [390, 1400])
 def test_the_page_of_a_run_shows_curves_as_text_and_keeps_choices_over_a_reload(browser, tmp_path, width):
     lines = {"train": [[1, 2.0], [2, 1.0]], "test": [[2, 1.5]], "steps": []}
@@ -164,12 +182,15 @@ def test_the_page_of_a_run_shows_curves_as_text_and_keeps_choices_over_a_reload(
         "settings": {"dataset": MARKUP, "lr": "0.1"},
         "changed": 1,
         "log": [MARKUP, "second"],
+        "warnings": [MARKUP, "w" * 300],
     }
     browser.open(html_report.write(tmp_path, "t", [sample(tmp_path, "a", (1, 2, 3))], run=run), width)
     assert browser.js("find('#state').textContent").startswith(
         "training · epoch 1.5 of 3 · step 4 · about 2 h left · wr"
     )
     assert browser.js("[find('progress').value, find('progress').max]") == [1.5, 3]
+    assert browser.js("[...find('#warnings').children].map(e => e.textContent)") == [MARKUP, "w" * 300]
+    assert browser.js("find('#warnings').getBoundingClientRect().bottom < find('#curves').getBoundingClientRect().top")
     assert (
         browser.js("find('#log').textContent") == f"{MARKUP}\nsecond" and browser.js("find('dd').textContent") == MARKUP
     )

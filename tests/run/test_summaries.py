@@ -217,6 +217,18 @@ def test_a_resumed_run_keeps_the_log_of_its_page(tmp_path):
     SummaryWriter(tmp_path).close(False)
 
 
+def test_the_page_keeps_the_newest_warnings_that_differ(tmp_path, monkeypatch):
+    monkeypatch.setattr("cyclegan.terminal.warnings", lambda: ["no GPU"])  # before the folder was opened
+    logger = logging.getLogger("cyclegan.run")
+    for texts in (["a", "b", "a"], ["c", "d\ne", *(["passing"] * 30)]):
+        summary = SummaryWriter(tmp_path)
+        for text in texts:
+            logger.warning(text, extra={"is_passing": True} if text == "passing" else None)
+        summary.write_page(PROGRESS)
+        summary.close(False)
+    assert report_data(tmp_path / "index.html")["run"]["warnings"] == ["b", "a", "no GPU", "c", "d\\ne"]
+
+
 def test_no_drawing_error_ends_training(tmp_path, monkeypatch, caplog):
     summary = SummaryWriter(tmp_path)
     monkeypatch.setattr("cyclegan.run.sample_images.draw_grid", lambda *_: 1 / 0)

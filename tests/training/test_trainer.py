@@ -1,3 +1,4 @@
+import contextlib
 import pathlib
 import re
 from types import SimpleNamespace
@@ -48,6 +49,15 @@ def test_plots_and_checkpoints_follow_their_intervals(fit):
     assert recorder.calls[-1] == ("save", 5, 15)
     assert ("plot", 2, 5) in recorder.calls  # five samples
     assert trainer.state.epoch == 5 and trainer.state.step == 15
+
+
+def test_the_first_steps_of_both_splits_have_names(fit, monkeypatch):
+    shown = []
+    monkeypatch.setattr("cyclegan.terminal.phase", lambda text, *_, **__: contextlib.nullcontext(shown.append(text)))
+    fit(1)
+    assert [*dict.fromkeys(text for text in shown if " first " in text and "step" in text)] == [
+        *("Running the first step", "Running the first validation step")
+    ]
 
 
 def test_the_first_epochs_and_the_minutes_of_a_long_one_have_plots(fit, monkeypatch):
