@@ -31,6 +31,7 @@ FILES = {"train": "train.py", "translate": "scripts/translate.py", "inspect": "s
 
 logger = logging.getLogger(__name__)
 is_command = False  # whether this process is a command of this package, see `run`
+warnings: list[str] = []  # since `configure_logging`
 
 
 def program() -> str:
@@ -59,14 +60,13 @@ class _TerminalHandler(logging.Handler):
     def __init__(self, level: int, worker: int) -> None:
         super().__init__(level)
         self._prefix = f"Warning: worker {worker}: " if worker else "Warning: "
-        self.warnings: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         from tqdm import tqdm  # not at import: most uses of this module print nothing
 
         is_warning = record.levelno >= logging.WARNING
         stream = sys.stderr if is_warning else sys.stdout
-        self.warnings += [record.getMessage()] * is_warning
+        warnings.extend([record.getMessage()] * is_warning)
         with contextlib.suppress(OSError):  # the terminal or the reader of a pipe is gone
             tqdm.write(self._prefix * is_warning + printable(record.getMessage()), file=stream)
             stream.flush()
@@ -81,6 +81,7 @@ def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
             with their index, and none of `cyclegan.training`, which are the same on all workers.
     """
     logger = logging.getLogger("cyclegan")
+    warnings.clear()
     for handler in _handlers():
         logger.removeHandler(handler)
     handler = _TerminalHandler(logging.WARNING if worker or not verbosity else logging.INFO, worker or 0)
@@ -94,11 +95,6 @@ def configure_logging(verbosity: int = 1, worker: int | None = None) -> None:
         others.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
         others.addFilter(lambda record: not record.name.startswith("cyclegan"))
         logging.root.addHandler(others)
-
-
-def warnings() -> list[str]:
-    """Return the warnings since `configure_logging`."""
-    return [text for handler in _handlers() for text in handler.warnings]
 
 
 def _handlers() -> list[_TerminalHandler]:
@@ -117,8 +113,7 @@ def phase(text: str, visible: bool = True, if_slow: bool = False) -> Iterator[No
     if not (visible and any(each.level <= logging.INFO for each in _handlers())):
         yield
         return
-    done, start = threading.Event(), time.monotonic()
-    seconds = LOG_SECONDS if sys.stdout.isatty() else FILE_SECONDS
+    done, start, seconds = threading.Event(), time.monotonic(), LOG_SECONDS if sys.stdout.isatty() else FILE_SECONDS
 
     def log_time() -> None:
         if if_slow and not done.wait(1):
@@ -255,8 +250,7 @@ def run(main: Callable[[], object], interrupted: str = "stopped") -> int:
         _report(interrupted, before="\n")
         code = 128 + signal.SIGINT
     except BrokenPipeError:
-        # Otherwise, Python would report it once more at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python would report it at the end
         code = 128 + signal.SIGPIPE
     except Exception as error:
         if text := explain_file_error(error):
@@ -293,8 +287,10 @@ def _report(text: str, before: str = "", stream: TextIO | None = None) -> None:
 def end(text: str, code: int, before: str = "") -> NoReturn:
     """Report why the program ends and end it at once, from any thread, also if the main thread hangs."""
     stream, sys.stderr = sys.stderr, io.StringIO()  # no other thread prints behind the reason
-    _report(text, before, stream)
-    os._exit(code)
+    try:
+        _report(text, before, stream)
+    finally:  # also if the reader of the output is gone
+        os._exit(code)
 
 
 def leave(code: int) -> NoReturn:

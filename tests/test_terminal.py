@@ -52,7 +52,7 @@ def test_logging_shows_each_message_where_it_belongs(verbosity, worker, out, err
     shown = capsys.readouterr()
     assert shown.out.splitlines() == out
     assert shown.err.splitlines() == [line + r"\nlines\x1b" for line in err]
-    assert [text.split(": ")[0] for text in terminal.warnings()] == [line.split(": ")[-2] for line in err]
+    assert [text.split(": ")[0] for text in terminal.warnings] == [line.split(": ")[-2] for line in err]
 
 
 def test_logging_leaves_progress_bars_whole(configure_logging, capsys, monkeypatch):

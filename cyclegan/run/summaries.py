@@ -91,7 +91,7 @@ class SummaryWriter:
         self._last_lines = _LastLines()
         if earlier := html_report.log_of_page(self.folder):
             self._last_lines.lines.extend([*earlier, f"{time.strftime('%H:%M:%S')} Resumed"])
-        self._last_lines.keep(*html_report.log_of_page(self.folder, "warnings"), *map(printable, terminal.warnings()))
+        self._last_lines.keep(*html_report.log_of_page(self.folder, "warnings"), *map(printable, terminal.warnings))
         logging.getLogger("cyclegan").addHandler(self._last_lines)
 
     @property
