@@ -218,9 +218,9 @@ def test_a_resumed_run_keeps_the_log_of_its_page(tmp_path):
 
 
 def test_the_page_keeps_the_newest_warnings_that_differ(tmp_path, monkeypatch):
-    monkeypatch.setattr("cyclegan.terminal.warnings", ["no GPU"])  # before the folder was opened
     logger = logging.getLogger("cyclegan.run")
     for texts in (["a", "b", "a"], ["c", "d\ne", *(["passing"] * 30)]):
+        monkeypatch.setattr("cyclegan.terminal.warnings", ["no GPU"])  # before the folder was opened
         summary = SummaryWriter(tmp_path)
         for text in texts:
             logger.warning(text, extra={"is_passing": True} if text == "passing" else None)
