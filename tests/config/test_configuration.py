@@ -191,11 +191,13 @@ def test_changed_settings_lists_one_kind():
         "image_size 256 -> 64",
         "generator 'resnet_9blocks' -> 'resnet_6blocks'",
     ]
-    warned = ["lr 1.0 -> 2.0", "lr_discriminator 1.0 -> 2.0", "precision 'auto' -> 'bfloat16'"]
+    warned = ["lr 1.0 -> 2.0", "precision 'auto' -> 'bfloat16'"]
     assert changed_settings(old, new, WARN) == warned
     assert changed_settings(old, new, FREE) == ["epochs 2 -> 3", "recompute False -> True"]
     constant = old.replace(lr_schedule="constant")
     assert changed_settings(old, constant, WARN) == ["lr_schedule 'linear' -> 'constant'"]
+    drawn = old.replace(dataset="stripes", load_size=256)  # which follows from it
+    assert changed_settings(old, drawn, FIXED) == ["dataset 'cycle_gan/horse2zebra' -> 'stripes'"]
 
 
 def test_a_resumed_run_keeps_the_ranges_that_it_measured():
