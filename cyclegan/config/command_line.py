@@ -23,7 +23,7 @@ from cyclegan.config.config import (
     section_classes,
     settings_of,
 )
-from cyclegan.config.fields import Setting
+from cyclegan.config.fields import Setting, refuse
 from cyclegan.errors import UserError, check_path
 
 _PAPER = {
@@ -62,6 +62,11 @@ REFERENCE_FLAGS = {
     **{"print_freq": "--log_every", "display_freq": "--plot_every", "epoch": "--checkpoint"},
     **dict.fromkeys(("serial_batches", "num_threads", "dataset_mode", "display_id"), "not needed"),
     "direction": "both directions are trained",
+}
+# Flags that have no effect without another one.
+NEEDS = {
+    **{"lambda_paired": "paired_names", "paired_share": "paired_names"},
+    **{"patience": "evaluate_every", "evaluate_features": "evaluate_every"},
 }
 WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
 # Flags whose values are URIs, KIND:FILE, or may be empty.
@@ -193,7 +198,8 @@ def configure(
         own: Settings of the run that resumes.
 
     Raises:
-        UserError: A value cannot work, belongs to a component that is not chosen, or contradicts the networks.
+        UserError: A value cannot work, belongs to a component that is not chosen, contradicts the networks, or has no
+            effect.
     """
     fixed = {name: each for name, each in (networks or {}).items() if not (name in WITHOUT_WEIGHTS and name in given)}
     wrong = [
@@ -206,7 +212,11 @@ def configure(
     settings = {**given, **{name: value for name, (value, _) in fixed.items()}}
     below = settings_below(settings, own)
     settings.pop("config", None)
-    return Config.from_settings(below, **settings)
+    config = Config.from_settings(below, **settings)
+    for name, needed in NEEDS.items():
+        if given.get(name) not in (None, all_settings()[name].field.default) and not config.settings()[needed]:
+            refuse(name, given[name], f"--{needed}, too")
+    return config
 
 
 def settings_below(given: Mapping[str, Any], own: Optional[Mapping[str, Any]] = None) -> dict[str, Any]:
