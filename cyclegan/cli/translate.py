@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import functools
 import glob
+import itertools
 import logging
 import os
 import pathlib
@@ -154,6 +155,10 @@ def _parse(argv: Sequence[str] | None) -> dict[str, Any]:
     if len(arguments["paths"]) < 3:
         given = " and ".join(f"{path} ({describe_path(path)})" for path in arguments["paths"]) or "nothing"
         parser.error(f"received {printable(given)}, expected RUN INPUT OUTPUT: a run, images, and a folder to write to")
+    if arguments["size"]:
+        width, numbers = arguments["size"][0], filter(str.isdecimal, arguments["paths"])
+        for height in itertools.filterfalse(os.path.exists, numbers):
+            parser.error(f"--size {width} and {height}, no file or folder: expected {width}x{height}, or ./{height}")
     return arguments
 
 

@@ -71,6 +71,13 @@ NEEDS = {
 WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
 # Flags whose values are URIs, KIND:FILE, or may be empty.
 WITHOUT_PATHS = ("--mlflow", "--features", "--evaluate_features", "--diffaugment")
+MESSAGES = {  # ends of messages of argparse, and the same in the style of `refuse`
+    r": invalid int value: (.*)": r" \2: expected a whole number",
+    r": invalid float value: (.*)": r" \2: expected a number",
+    r": invalid choice: (.*) \(choose from (.*)\)": r" \2: expected one of \3",
+    r": ('.*': expected .*)": r" \2",
+    r"(.*)": r"\2",
+}
 NEGATIVE_RANGE = re.compile(r"-[\d.].*[:e]")  # LO:HI with a negative LO; also -1e9
 
 
@@ -93,7 +100,7 @@ class ArgumentParser(argparse.ArgumentParser):
         for before, text in zip(["", *argv], argv):
             flag, has_value, value = text.partition("=") if text.startswith("--") else (before, "=", text)
             if has_value and flag not in WITHOUT_PATHS:
-                check_path(value)
+                check_path(value, flag if flag.startswith("--") else "")
         given, unknown = self.parse_known_intermixed_args(argv, namespace)
         wrong = [
             explain(text, self._option_string_actions, self._hints)
@@ -105,7 +112,9 @@ class ArgumentParser(argparse.ArgumentParser):
         return given
 
     def error(self, message: str) -> NoReturn:
-        """Print a message about the command line, and exit with code 2."""
+        """Print a message about the command line in the style of `refuse`, and exit with code 2."""
+        for pattern, plain in MESSAGES.items():
+            message = re.sub(rf"argument (--\w+){pattern}", rf"\1{plain}", message)
         self.exit(2, f"{self.prog}: {message}; --help lists the flags\n")
 
 

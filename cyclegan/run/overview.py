@@ -12,6 +12,7 @@ from cyclegan.config.command_line import PRESETS, flags_of
 from cyclegan.config.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Workers
+from cyclegan.errors import counted
 from cyclegan.run.train_state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -81,7 +82,10 @@ def log(
     if checkpoint:
         done = state.train.pairs_done
         part = f" and {done} of {train.epoch_size} pairs of the next" if done else ""
-        logger.info(f"Resumed from {checkpoint}: {state.epoch} of {epochs} epochs{part} are done")
+        position = f"{state.epoch} of {epochs} epochs{part} are done"
+        if state.epoch > epochs:
+            position = f"{counted(state.epoch, 'epoch')} are done, more than --epochs {epochs}"
+        logger.info(f"Resumed from {checkpoint}: {position}")
     if state.epoch >= epochs:
         what = " or to profile" if performance.profile is not None else ""
         logger.info(f"Nothing is left to do{what}: raise --epochs to train longer")

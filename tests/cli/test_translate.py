@@ -66,9 +66,10 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
         ("run out in", "out is no file or folder, in a folder of images: swap them"),
         ("run in run", "run is a run; expected another folder for the translations"),
         ("in out", "received in (a folder of images) and out (no file or folder), expected RUN INPUT OUTPUT"),
-        ("run in out --size 0x7", "'0x7': expected a number of pixels, or WIDTHxHEIGHT"),
+        ("run in out --size 0x7", "--size '0x7': expected a number of pixels, or WIDTHxHEIGHT"),
+        ("run in/a.png out --size 50 40", "--size 50 and 40, no file or folder: expected 50x40, or ./40"),
         ("run in out --size 99999", "--size 99999 x 99999 pixels: expected at most 180 million"),
-        ("run in out --batch_size 0", "'0': expected a whole number of at least 1"),
+        ("run in out --batch_size 0", "--batch_size '0': expected a whole number of at least 1"),
         ("run in out --tile 100", "--tile 100: expected at least 512 pixels"),
         ("run in/a.png in/b.jpg in/h.jpg", "h.jpg is an image; expected a folder for the translations, as the last"),
     ],
@@ -85,12 +86,16 @@ def test_mistakes_are_named_before_tensorflow_is_loaded(run_folder, originals, t
 
 
 @pytest.mark.parametrize(
-    "arguments", [["", "in", "out"], ["run", "", "out"], ["run", "in", ""], ["run", "in", "--masks", ""]]
-)
-def test_an_empty_path_is_refused(arguments):
+    "arguments, flag",
+    [
+        (["", "in", "out"], ""), (["run", "", "out"], ""), (["run", "in", ""], ""),
+        (["run", "in", "--masks", ""], "--masks "), (["run", "in", "out", "--masks="], "--masks "),
+    ],
+)  # fmt: skip
+def test_an_empty_path_is_refused(arguments, flag):
     from cyclegan.cli import translate
 
-    with pytest.raises(UserError, match="^'': expected a text that is not empty"):
+    with pytest.raises(UserError, match=f"^{flag}'': expected a text that is not empty"):
         translate.main(arguments)
 
 
