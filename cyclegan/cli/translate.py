@@ -12,7 +12,6 @@ import glob
 import itertools
 import logging
 import os
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +24,7 @@ from cyclegan.images import formats
 from cyclegan.inference.conversions import MIN_TILE, TILE, check_tile
 from cyclegan.inference.file_translator import Request
 from cyclegan.inference.translate_files import make_plan, translate_plan
+from cyclegan.run.run_directory import split_checkpoint
 
 logger = logging.getLogger("cyclegan.translate")
 
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     check_paths(run, inputs, output, checkpoint)
     check_tile(tile)
-    config = serialization.load(pathlib.Path(run).expanduser() / "config.json").config
+    config = serialization.load(split_checkpoint(run)[0] / "config.json").config
     plan = make_plan(config, inputs, output, Request(**arguments))
     with terminal.start():
         from cyclegan.inference.model import load_on_devices
@@ -102,7 +102,7 @@ def check_paths(run: str, inputs: Sequence[str], output: str, checkpoint: str | 
 def _parse(argv: Sequence[str] | None) -> dict[str, Any]:
     parser = ArgumentParser(
         usage="%(prog)s RUN INPUT [INPUT ...] OUTPUT [FLAG ...]",
-        description="Translate images with the generators of a run. RUN is its folder. INPUT is an image or film, a"
+        description="Translate images with the generators of a run. RUN is its folder, or RUN/checkpoints/NAME. INPUT is an image or film, a"
         " folder (with its subfolders), or a pattern in quotes: 'horses/**/*.jpg'. OUTPUT is a folder; for a single"
         " image or film also a file.",
         hints=HINTS,

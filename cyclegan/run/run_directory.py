@@ -59,10 +59,11 @@ def find_checkpoints(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
     raise UserError(f"{folder / name}: no such checkpoint; expected {expected}")
 
 
-def split_checkpoint(path: str) -> tuple[pathlib.Path, str]:
-    """Return (folder of a run, name of a checkpoint) of the path RUN/checkpoints/NAME; no name for the path RUN."""
-    whole = pathlib.Path(path)
-    return (whole.parents[1], whole.name) if whole.parent.name == "checkpoints" else (whole, "")
+def split_checkpoint(path: str | os.PathLike[str]) -> tuple[pathlib.Path, str]:
+    """Return (folder of a run, name of a checkpoint) of the path RUN/checkpoints/NAME; no name for other paths."""
+    whole = pathlib.Path(path).expanduser()
+    is_checkpoint = whole.parent.name == "checkpoints" and (whole.parents[1] / "config.json").is_file()
+    return (whole.parents[1], whole.name) if is_checkpoint else (whole, "")
 
 
 def checkpoint_number(checkpoint: pathlib.Path) -> int:

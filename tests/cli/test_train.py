@@ -114,6 +114,7 @@ def test_a_run_that_starts_over_has_the_defaults(resume, tmp_path):
             "--clear_output_dir: a new run in runs/w_photos needs --data",
         ),
         ("--output_dir runs/w_photos --clear_output_dir --dataset photos", None),
+        ("--dataset photos --init_from runs/w_photos/config.json", "a file of a run; .* --init_from runs/w_photos$"),
         ("--output_dir runs/new --dataset photos", None),
         ("--output_dir runs/new --config runs/w_photos/config.json", None),
         ("--output_dir runs/new --preset demo", None),

@@ -60,6 +60,12 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
     ("arguments", "text"),
     [
         ("nowhere in out", "nowhere is no file or folder; expected the folder of a run"),
+        ("lost in out", "lost is a run whose config.json is missing; expected the folder of a run"),
+        ("run/checkpoints/epoch_9 in out", "epoch_9: no such checkpoint; expected one of "),
+        (
+            "run/checkpoints/epoch_0001-1 in out --checkpoint epoch_0002",
+            "with --checkpoint epoch_0002: expected one of",
+        ),
         ("in run out", "in is a folder of images, run a run: swap them"),
         ("run in out --checkpoint epoch_9", "epoch_9: no such checkpoint; expected one of "),
         ("a.onnx in run", "a.onnx is an exported network, run a run: swap them"),
@@ -77,6 +83,7 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
 def test_mistakes_are_named_before_tensorflow_is_loaded(run_folder, originals, tmp_path, arguments, text):
     (tmp_path / "run").symlink_to(run_folder)
     (tmp_path / "a.onnx").write_bytes(b"")
+    (tmp_path / "lost" / "checkpoints" / "epoch_0001-1").mkdir(parents=True)
     code = "import sys; sys.modules['tensorflow'] = None; from cyclegan.cli.translate import program; program()"
     command = [sys.executable, "-c", code, *arguments.split()]
     done = subprocess.run(

@@ -87,6 +87,13 @@ def test_images_of_other_sizes_cause_a_warning(tmp_path):
         again.check_data(repaired)
 
 
+def test_a_path_names_a_checkpoint_of_a_run_only(run_folder, tmp_path):
+    checkpoint = run_folder / "checkpoints" / "best-x2y-1"
+    assert run_directory.split_checkpoint(checkpoint) == (run_folder, "best-x2y-1")
+    for other in (run_folder, tmp_path / "checkpoints" / "run"):  # no run has this one
+        assert run_directory.split_checkpoint(other) == (other, "")
+
+
 def test_the_other_stack_is_refused(run_folder):
     with pytest.raises(UserError, match=r"trained with TensorFlow 2\.15\.1 \(Keras 2\), this is 2\.21\.0 \(Keras 3\)"):
         open_run(run_folder, stack={"keras": 3, "tensorflow": "2.21.0"})
