@@ -63,10 +63,9 @@ REFERENCE_FLAGS = {
     **dict.fromkeys(("serial_batches", "num_threads", "dataset_mode", "display_id"), "not needed"),
     "direction": "both directions are trained",
 }
-# Flags that have no effect without another one.
-NEEDS = {
-    **{"lambda_paired": "paired_names", "paired_share": "paired_names"},
-    **{"patience": "evaluate_every", "evaluate_features": "evaluate_every"},
+NEEDS = {  # flags that have no effect without another one
+    **dict.fromkeys(("lambda_paired", "paired_share"), "paired_names"),
+    **dict.fromkeys(("patience", "evaluate_features"), "evaluate_every"),
 }
 WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
 # Flags whose values are URIs, KIND:FILE, or may be empty.
@@ -207,8 +206,7 @@ def configure(
         own: Settings of the run that resumes.
 
     Raises:
-        UserError: A value cannot work, belongs to a component that is not chosen, contradicts the networks, or has no
-            effect.
+        UserError: A value cannot work, has no effect, or contradicts the networks.
     """
     fixed = {name: each for name, each in (networks or {}).items() if not (name in WITHOUT_WEIGHTS and name in given)}
     wrong = [

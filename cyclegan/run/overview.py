@@ -12,7 +12,6 @@ from cyclegan.config.command_line import PRESETS, flags_of
 from cyclegan.config.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Workers
-from cyclegan.errors import counted
 from cyclegan.run.train_state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -81,11 +80,9 @@ def log(
     epochs = config.optimization.epochs
     if checkpoint:
         done = state.train.pairs_done
-        part = f" and {done} of {train.epoch_size} pairs of the next" if done else ""
-        position = f"{state.epoch} of {epochs} epochs{part} are done"
-        if state.epoch > epochs:
-            position = f"{counted(state.epoch, 'epoch')} are done, more than --epochs {epochs}"
-        logger.info(f"Resumed from {checkpoint}: {position}")
+        part = f" and {done} of {train.epoch_size} pairs of the next" * bool(done)
+        whole = f" of {epochs} epochs" if state.epoch <= epochs else f" epochs (more than --epochs {epochs})"
+        logger.info(f"Resumed from {checkpoint}: {state.epoch}{whole}{part} are done")
     if state.epoch >= epochs:
         what = " or to profile" if performance.profile is not None else ""
         logger.info(f"Nothing is left to do{what}: raise --epochs to train longer")

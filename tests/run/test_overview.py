@@ -40,7 +40,7 @@ def test_a_resumed_run(lines):
         "--channels_x", "1", "--epochs", "4", "--output_dir", "my runs", checkpoint="epoch_0004", state=at(4), peak=2e12
     )
     more = lines("--epochs", "2", checkpoint="epoch_0004", state=at(4))
-    assert "Resumed from epoch_0004: 4 epochs are done, more than --epochs 2" in more
+    assert "Resumed from epoch_0004: 4 epochs (more than --epochs 2) are done" in more
     for text in (
         "No testA",
         "No identity losses: X and Y have different numbers of channels",
