@@ -102,8 +102,8 @@ def check_paths(run: str, inputs: Sequence[str], output: str, checkpoint: str | 
 def _parse(argv: Sequence[str] | None) -> dict[str, Any]:
     parser = ArgumentParser(
         usage="%(prog)s RUN INPUT [INPUT ...] OUTPUT [FLAG ...]",
-        description="Translate images with the generators of a run. RUN is its folder, or RUN/checkpoints/NAME. INPUT is"
-        " an image or film, a folder (with its subfolders), or a pattern in quotes: 'horses/**/*.jpg'. OUTPUT is a"
+        description="Translate images with the generators of a run. RUN is its folder, or RUN/checkpoints/NAME. INPUT"
+        " is an image or film, a folder (with its subfolders), or a pattern in quotes: 'horses/**/*.jpg'. OUTPUT is a"
         " folder; for a single image or film also a file.",
         hints=HINTS,
     )
