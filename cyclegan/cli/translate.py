@@ -66,8 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "Images skipped because their translations exist: {}": report.skipped,
         f"Images of more than {tile} x {tile} pixels, translated in tiles: {{}}. A larger --tile is faster, but needs"
         " more memory": report.tiled,
-        f"Files of images that are much larger than those of the training, {width} x {height} pixels: {{}}. The"
-        " networks have seen nothing at this scale: try --size": report.far_larger,
+        f"Files with images much larger than in training, {width} x {height} pixels: {{}}. If their translations are"
+        " poor, make the images smaller with --size": report.far_larger,
         "Files with several pages, slices or frames: {}; only the first of each was translated: --stacks all translates"
         " all, into TIFF, NIfTI or NumPy files": report.cut,
         "Files with more channels than the run uses: {}; of RGB and others, only RGB was translated, of the pages of a"
