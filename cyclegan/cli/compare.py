@@ -30,7 +30,6 @@ from cyclegan.errors import UserError, printable
 from cyclegan.run import metrics_log
 
 logger = logging.getLogger("cyclegan.compare")
-
 ABSENT = "-"  # a setting or a metric that a run lacks
 NOT_COMPARED = {"output_dir", "clear_output_dir"}
 PER_ROW = 4  # plots of the figure

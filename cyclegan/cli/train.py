@@ -138,17 +138,14 @@ def _own_settings(folder: pathlib.Path) -> dict[str, Any]:
 def _refuse_absent_run(folder: pathlib.Path, clear: bool) -> None:
     """Raise `UserError` if a folder, perhaps a mistyped one, has no run to resume, or its run starts over."""
     has_config = (folder / "config.json").exists()
-    if clear and has_config:
-        raise UserError(f"--clear_output_dir: a new run in {folder} needs --dataset")
-    if saved_checkpoints(folder / "checkpoints"):
+    if saved_checkpoints(folder / "checkpoints") and not clear:
         return
+    what = "starts over" if has_config and clear else f"holds no run{' with a checkpoint' * has_config}"
     runs = [] if folder.exists() else [path.parent.name for path in folder.parent.glob("*/config.json")]
     similar = difflib.get_close_matches(folder.name, runs, 1)
-    raise UserError(
-        f"{folder} holds no run{' with a checkpoint' * has_config}"
-        f"{f' (do you mean {folder.parent / similar[0]}?)' if similar else ''}; a new run needs --dataset"
-        f"{f' {folder}' if (folder / 'trainA').is_dir() else ''}"
-    )
+    what += f" (do you mean {folder.parent / similar[0]}?)" if similar else ""
+    dataset = f" {folder}" if (folder / "trainA").is_dir() else ""
+    raise UserError(f"{folder} {what}; a new run needs --dataset{dataset}")
 
 
 def _refuse_images(folder: pathlib.Path) -> None:

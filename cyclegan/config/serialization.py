@@ -106,8 +106,7 @@ def with_measured_ranges(saved: Config, config: Config) -> Config:
 def changed_settings(saved: Config, config: Config, on_resume: str) -> list[str]:
     """Return a text such as "lr 0.1 -> 0.2" for each setting of a kind that differs and that both configurations have.
 
-    Settings that follow from others are left out, because nobody typed them. If no other fixed setting differs, these
-    follow from the dataset, which is named instead, if it is another.
+    Settings that follow from others, which nobody typed, are left out; the dataset stands for fixed ones, if alone.
     """
     before, after = saved.settings(), config.settings()
     names = [name for name in before if name in after and before[name] != after[name]]

@@ -124,10 +124,7 @@ def load_domains(
 
 
 def check_dataset(data: DataConfig, run: str | os.PathLike[str] = "") -> None:
-    """Raise `UserError` if the dataset's folder does not exist, or if no prepared datasets can be in --data_dir.
-
-    `run` is the folder of the run whose settings name the dataset, if no flag does.
-    """
+    """Raise `UserError` if the folder of the images, which --dataset or a run names, or --data_dir cannot be used."""
     if data.is_tfds:
         data.tfds_folder  # noqa: B018  raises the error
     if data.folder is not None and not data.folder.is_dir():

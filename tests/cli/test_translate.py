@@ -62,10 +62,7 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
         ("nowhere in out", "nowhere is no file or folder; expected the folder of a run"),
         ("lost in out", "lost is a run whose config.json is missing; expected the folder of a run"),
         ("run/checkpoints/epoch_9 in out", "epoch_9: no such checkpoint; expected one of "),
-        (
-            "run/checkpoints/epoch_0001-1 in out --checkpoint epoch_0002",
-            "with --checkpoint epoch_0002: expected one of",
-        ),
+        ("run/checkpoints/a in out --checkpoint b", "run/checkpoints/a with --checkpoint b: expected one of them"),
         ("in run out", "in is a folder of images, run a run: swap them"),
         ("run in out --checkpoint epoch_9", "epoch_9: no such checkpoint; expected one of "),
         ("a.onnx in run", "a.onnx is an exported network, run a run: swap them"),
@@ -93,16 +90,12 @@ def test_mistakes_are_named_before_tensorflow_is_loaded(run_folder, originals, t
 
 
 @pytest.mark.parametrize(
-    "arguments, flag",
-    [
-        (["", "in", "out"], ""), (["run", "", "out"], ""), (["run", "in", ""], ""),
-        (["run", "in", "--masks", ""], "--masks "), (["run", "in", "out", "--masks="], "--masks "),
-    ],
-)  # fmt: skip
-def test_an_empty_path_is_refused(arguments, flag):
+    "arguments", [["", "in", "out"], ["run", "", "out"], ["run", "in", ""], ["run", "in", "--masks", ""]]
+)
+def test_an_empty_path_is_refused(arguments):
     from cyclegan.cli import translate
 
-    with pytest.raises(UserError, match=f"^{flag}'': expected a text that is not empty"):
+    with pytest.raises(UserError, match=f"^{'--masks ' * ('--masks' in arguments)}'': expected a text that is"):
         translate.main(arguments)
 
 
