@@ -37,6 +37,7 @@ from cyclegan.images.image import (
     check_size,
 )
 from cyclegan.images.pillow_format import without_single_axis
+from cyclegan.images.value_range import to_depth
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the first bytes of a TIFF or BigTIFF file
 # Lossless compressions, whose decoders stop at the size that the header gives.
@@ -102,7 +103,8 @@ class TiffReader(ImageReader):
         if not tif.pages:
             raise ImageError("a damaged TIFF file: truncated, it has no page")
         self._file, self.tif = file, tif
-        self._pages = pages or (self._images[0] if is_described(tif) else [tif.pages[0]])
+        is_known = is_described(tif) or tif.pages[0].subfiletype & REDUCED_OR_MASK  # or a preview comes first
+        self._pages = pages or (self._images[0] if is_known else [tif.pages[0]])
         self._page = page = self._pages[0].keyframe  # the `TiffPage` whose tags are those of the pages
         self._index = self._pages[0].index
         if Tag.PhotometricInterpretation not in page.tags:
@@ -132,12 +134,12 @@ class TiffReader(ImageReader):
             *((width, height) if self._orientation >= 5 else (height, width)),
             bands,
             "tiff",
-            deep=np.dtype(page.dtype).itemsize > 1,
+            deep=np.dtype(page.dtype).itemsize > 1 and page.photometric != PHOTOMETRIC.PALETTE,
             opacity=self._has_opacity and not self._premultiplied,
             colors=named_colors or bands - self._has_opacity in (1, 3) or channel_pages > 1,
             complete=self._whole and page.compression in LOSSLESS and not self._by_libtiff,
             mode="1" if bits == 1 else FILE_MODES.get(page.photometric, ""),
-            highest=2**bits - 1 if 8 < bits < 16 else 0,
+            highest=2**bits - 1 if 8 < bits < 16 and page.photometric != PHOTOMETRIC.PALETTE else 0,
             profile=self._profile,
             channel_pages=channel_pages,
             extra_bands=channel_pages - 1 or max(0, extra),
@@ -206,7 +208,7 @@ class TiffReader(ImageReader):
             colors = np.asarray(page.colormap)
             colors = colors if colors.max() < 256 else colors >> 8  # old programs write 8 bits
             opacity = pixels[..., pixels.shape[2] - self._has_opacity :]
-            return np.concatenate([colors.astype(np.uint8).T[pixels[..., 0]], opacity], axis=2)
+            return np.concatenate([colors.astype(np.uint8).T[pixels[..., 0]], to_depth(opacity, np.uint8)], axis=2)
         highest = 2**page.bitspersample - 1
         if page.photometric == PHOTOMETRIC.MINISWHITE and not self._is_other:
             pixels = highest - pixels
@@ -314,7 +316,8 @@ def find_images(tif: Any) -> tuple[list[list[Any]], str, tuple[int, ...]]:
         if page.offset in found:  # damaged: the next page is an earlier one
             break
         found[page.offset] = page
-    single = [[page] for page in found.values() if not page.keyframe.subfiletype & REDUCED_OR_MASK]
+    below = (each for page in found.values() if page.keyframe.subfiletype & 1 for each in page.keyframe.pages or ())
+    single = [[page] for page in (*found.values(), *below) if not page.keyframe.subfiletype & REDUCED_OR_MASK]
     return single or [[tif.pages[0]]], "", ()
 
 
@@ -341,6 +344,7 @@ def _check_page(page: tifffile.TiffPage, by_libtiff: bool, is_other: bool) -> No
         types = ", ".join(OTHER_TYPES)
         raise ImageError(f"a TIFF file of {bits} bits ({dtype}): expected a flat image of 1 to 16 bits, or of {types}")
     known = page.photometric in ((PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB) if is_other else PHOTOMETRICS)
+    known &= page.photometric != PHOTOMETRIC.CIELAB or page.compression not in TO_RGB  # which would convert it
     extra = page.tags.valueof(LERC_PARAMETERS, default=(0, 0))[1]  # compression of LERC's result, without a bound
     if not (page.compression in (*LOSSLESS, *CODESTREAMS) or by_libtiff) or not known or extra:
         raise ImageError(

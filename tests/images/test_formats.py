@@ -84,7 +84,22 @@ def test_a_lossless_jpeg_of_8_bits():
     np.testing.assert_array_equal(reader.decode(content), COLORS)
 
 
+@pytest.mark.parametrize("bands", [2, 4])
+def test_the_last_band_of_jpeg_2000_is_opacity_only_if_the_file_says_so(tmp_path, bands):
+    values = deep_values(bands).astype(np.uint8)
+    for content, is_opacity in ((encoded("jpeg2k", values), False), (tmp_path / "a.jp2", True)):
+        if is_opacity:
+            Image.fromarray(values).save(content)
+        np.testing.assert_array_equal(reader.decode(content, bands), values)
+        if is_opacity:
+            assert reader.decode_values(content, bands - 1).opacity is not None
+            continue
+        with pytest.raises(ValueError, match=f"bands: {bands}; expected gray or RGB"):
+            reader.check(content, bands - 1)
+
+
 def test_a_jpeg_xl_file_has_the_size_of_its_header():
+    assert codec_format.size_of(bytes.fromhex("ff0a01840582e29600000107"))[:2] == (8, 24)  # stored lying
     for shape in ((12, 10, 3), (13, 300), (256, 256, 4), (1000, 700, 3), (72, 128, 3), (9, 16)):
         for dtype in (np.uint8, np.uint16):
             size = codec_format.size_of(encoded("jpegxl", np.zeros(shape, dtype), effort=1))
