@@ -87,6 +87,7 @@ class Metadata(NamedTuple):
     ome: tuple[tuple[str, Any], ...] = ()  # pixel sizes of OME: PhysicalSizeX and so on
     nodata: float | None = None  # value of pixels without data; NaN is always one
     last_is_opacity: bool = False  # whether the last channel of the pixels is their opacity, as in RGBA
+    channel_pages: int = 1  # pages of which the channels of the pixels are read
 
     def resized(self, x: float, y: float) -> Metadata:
         """Return the metadata of an image with `x` times the columns and `y` times the rows."""
