@@ -24,7 +24,7 @@ from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC
 
 from cyclegan.images import image as geo
 from cyclegan.images.codec_format import size_of
-from cyclegan.images.geometry import known_orientation
+from cyclegan.images.geometry import known_orientation, upright_xmp
 from cyclegan.images.image import (
     LEVEL_TYPES,
     OTHER_TYPES,
@@ -60,7 +60,7 @@ GDAL_NODATA = 42113
 REDUCED_OR_MASK = 1 | 4  # kinds of pages that belong to another page
 LEADING_AXES = re.compile(r"(\w*?)(?:S?YX|YXS)")  # axes in front of those of a page
 # Tags of GeoTIFF, with the keys of the coordinate system.
-GEO_TAGS = (geo.MODEL_PIXEL_SCALE, geo.MODEL_TIEPOINT, geo.MODEL_TRANSFORMATION, 34735, 34736, 34737)
+GEO_TAGS = (geo.MODEL_PIXEL_SCALE, geo.MODEL_TIEPOINT, geo.MODEL_TRANSFORMATION, 34735, 34736, 34737, geo.RPC)
 IMAGEJ = re.compile(r"^(?:ImageJ|unit)=.*$", re.MULTILINE)
 IMAGEJ_AXES = re.compile(r"^(?:slices|frames|hyperstack|spacing|finterval)=.*$", re.MULTILINE)
 OME_SIZE = re.compile(r'(PhysicalSize[XYZ](?=="[\d.eE+-]+")|PhysicalSize[XYZ]Unit)="([^"]*)"')  # numbers and units
@@ -281,7 +281,7 @@ class TiffReader(ImageReader):
         kept = [tags[code] for code in GEO_TAGS if code in tags and self._orientation == 1]
         xmp = tags.valueof(Tag.XMLPacket, default=b"")
         return metadata._replace(
-            xmp=xmp if isinstance(xmp, bytes) else b"",
+            xmp=upright_xmp(xmp) if isinstance(xmp, bytes) else b"",
             tags=tuple((tag.code, int(tag.dtype), tag.count, tag.value) for tag in kept),
         )
 
