@@ -67,11 +67,12 @@ def explain(name: str, part: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # of the disk
             raise
         text = str(error).lower()
+        kind = "film" if name == "film" else f"{name.upper()} file"
         if any(word in text for word in UNKNOWN):
-            raise ImageError(f"a {name.upper()} file of a kind that cannot be decoded") from error
+            raise ImageError(f"a {kind} of a kind that cannot be decoded") from error
         is_cut = isinstance(error, EOFError) or any(word in text for word in CUT)
         what = "truncated" if is_cut else f"its {part} cannot be decoded"
-        raise ImageError(f"a damaged {name.upper()} file: {what}") from error
+        raise ImageError(f"a damaged {kind}: {what}") from error
 
 
 class Metadata(NamedTuple):
