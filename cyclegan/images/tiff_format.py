@@ -51,6 +51,7 @@ COLORS: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.YCBCR: "YCb
 FILE_MODES: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.PALETTE: "P"}  # that are converted
 PHOTOMETRICS = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.RGB, PHOTOMETRIC.PALETTE, *COLORS)
 YCBCR_WEIGHTS = (0.299, 0.587, 0.114)  # of red, green and blue, by ITU-R 601-2
+YCBCR_LEVELS = (0, 255, 128, 255, 128, 255)  # of black and white in YCbCr of full range
 LERC_PARAMETERS = 50674
 MAX_PAGES = 1_000_000  # that an OME text may promise
 LARGE_PIXELS = 50_000_000  # larger files are translated row by row
@@ -351,6 +352,12 @@ def _check_page(page: tifffile.TiffPage, by_libtiff: bool, is_other: bool) -> No
             f"a TIFF file of compression {_name(page.compression)} and colors {_name(page.photometric)}: expected one"
             f" of {', '.join(each.name for each in (*LOSSLESS, *CODESTREAMS))}, and gray or RGB"
         )
+    if page.photometric == PHOTOMETRIC.YCBCR and not by_libtiff and page.compression not in TO_RGB:
+        numbers = page.tags.valueof(Tag.ReferenceBlackWhite, default=())  # each with a divisor
+        levels = tuple(a / (b or 1) for a, b in zip(numbers[::2], numbers[1::2])) or YCBCR_LEVELS
+        if levels != YCBCR_LEVELS:
+            text = ", ".join(f"{level:g}" for level in levels)
+            raise ImageError(f"a TIFF file of YCbCr with ReferenceBlackWhite {text}: expected 0 to 255, or RGB")
 
 
 def _ycbcr_to_rgb(values: np.ndarray, weights: np.ndarray) -> None:

@@ -213,10 +213,16 @@ def test_ycbcr_of_other_weights(opacity):
     luma = colors @ (weights / 10_000)
     parts = [128 + (colors[..., i] - luma) / (2 - weights[i] / 5000) for i in (2, 0)]
     pixels = np.rint(np.stack([luma, *parts, *[np.full((12, 10), 255)] * opacity], axis=2)).clip(0, 255)
-    for divisor, text in ((10_000, ""), (0, "weights .0 0 0. of YCbCr; expected three above 0")):
+    video = "YCbCr with ReferenceBlackWhite 16, 255, 128, 255, 128, 255: expected 0 to 255, or RGB"
+    for divisor, black, text in (
+        (10_000, 0, ""),
+        (0, 0, "weights .0 0 0. of YCbCr; expected three above 0"),
+        (10_000, 16, video),
+    ):
         tag = (529, "2I", 3, tuple(part for number in weights.tolist() for part in (number, divisor)), True)
+        levels = (532, "2I", 6, (black, 1, 255, 1, 128, 1, 255, 1, 128, 1, 255, 1), True)
         options = {"photometric": "ycbcr", "subsampling": (1, 1), "extrasamples": ["unassalpha"] * opacity}
-        content = tiff_of(pixels.astype(np.uint8), extratags=[tag], **options)
+        content = tiff_of(pixels.astype(np.uint8), extratags=[tag, levels], **options)
         if text:
             with pytest.raises(ValueError, match=text):
                 reader.decode(content)
