@@ -195,9 +195,9 @@ def describe_others(folder: str, others: Sequence[str]) -> str:
     kinds = ["links to nothing"] * bool(links)
     kinds += sorted({os.path.splitext(path)[1].lower() or os.path.basename(path) for path in files})
     hints = [f"for example {printable(links[0])}, {describe_missing(links[0])}"] if links else []
-    has_films, has_others = (any(path.lower().endswith(FILMS) == is_film for path in files) for is_film in (True, False))
-    hints += ["convert the films to MP4"] * has_films
-    hints += ["if they are images, convert them to PNG or JPEG"] * has_others
+    films = {path for path in files if path.lower().endswith(FILMS)}
+    hints += ["convert the films to MP4"] * bool(films)
+    hints += ["if they are images, convert them to PNG or JPEG"] * bool(files - films)
     return f"Files of {printable(folder)} that are not used: {len(others)} ({_shown(kinds)}); {'; '.join(hints)}"
 
 

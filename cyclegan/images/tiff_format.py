@@ -104,8 +104,9 @@ class TiffReader(ImageReader):
         if not tif.pages:
             raise ImageError("a damaged TIFF file: truncated, it has no page")
         self._file, self.tif = file, tif
-        is_known = is_described(tif) or tif.pages[0].subfiletype & REDUCED_OR_MASK  # or a preview comes first
-        self._pages = pages or (self._images[0] if is_known else [tif.pages[0]])
+        first: Any = tif.pages[0]
+        is_known = is_described(tif) or first.subfiletype & REDUCED_OR_MASK  # such as a preview
+        self._pages = pages or (self._images[0] if is_known else [first])
         self._page = page = self._pages[0].keyframe  # the `TiffPage` whose tags are those of the pages
         self._index = self._pages[0].index
         if Tag.PhotometricInterpretation not in page.tags:
@@ -353,8 +354,9 @@ def _check_page(page: tifffile.TiffPage, by_libtiff: bool, is_other: bool) -> No
             f" of {', '.join(each.name for each in (*LOSSLESS, *CODESTREAMS))}, and gray or RGB"
         )
     if page.photometric == PHOTOMETRIC.YCBCR and not by_libtiff and page.compression not in TO_RGB:
-        numbers = page.tags.valueof(Tag.ReferenceBlackWhite, default=())  # each with a divisor
-        levels = tuple(a / (b or 1) for a, b in zip(numbers[::2], numbers[1::2])) or YCBCR_LEVELS
+        levels = page.tags.valueof(Tag.ReferenceBlackWhite, default=YCBCR_LEVELS)
+        if len(levels) == 12:  # each with a divisor
+            levels = tuple(a / (b or 1) for a, b in zip(levels[::2], levels[1::2]))
         if levels != YCBCR_LEVELS:
             text = ", ".join(f"{level:g}" for level in levels)
             raise ImageError(f"a TIFF file of YCbCr with ReferenceBlackWhite {text}: expected 0 to 255, or RGB")
