@@ -23,6 +23,7 @@ from cyclegan.images.reader import Slice, Source
 
 EXTENSIONS = tuple(itertools.chain.from_iterable(form.endings for form in formats.FORMATS.values()))
 TRAINING = ("trainA", "trainB")
+FILMS = (".3gp", ".flv", ".m2ts", ".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".vob", ".wmv")  # that are not read
 DICOMDIR = "DICOMDIR"  # the table of contents of a medium
 MAX_SHOWN = 5  # names in a remark
 Name = Union[str, Slice]  # of an image: the path of a file, or one of its images
@@ -194,7 +195,9 @@ def describe_others(folder: str, others: Sequence[str]) -> str:
     kinds = ["links to nothing"] * bool(links)
     kinds += sorted({os.path.splitext(path)[1].lower() or os.path.basename(path) for path in files})
     hints = [f"for example {printable(links[0])}, {describe_missing(links[0])}"] if links else []
-    hints += ["if they are images, convert them to PNG or JPEG"] * bool(files)
+    films = {path for path in files if path.lower().endswith(FILMS)}
+    hints += ["convert the films to MP4"] * bool(films)
+    hints += ["if they are images, convert them to PNG or JPEG"] * bool(files - films)
     return f"Files of {printable(folder)} that are not used: {len(others)} ({_shown(kinds)}); {'; '.join(hints)}"
 
 

@@ -80,10 +80,11 @@ def open_jpeg_2000(file: BinaryIO) -> ImageReader | None:
     data = _content(file)
     size, colors = _size("jpeg2000", data), _jpeg_2000_box(data, b"colr")
     profile = colors[3:] if colors[:1] in (b"\2", b"\3") else b""  # an ICC profile: ITU-T T.800, I.5.3.3
-    is_exchanged = _has_exchanged_bands(data)
-    if is_exchanged and (_jpeg_2000_box(data, b"pclr") or colors[:1] + colors[3:7] == CMYK):
+    is_exchanged, is_cmyk = _has_exchanged_bands(data), colors[:1] + colors[3:7] == CMYK
+    if is_exchanged and (_jpeg_2000_box(data, b"pclr") or is_cmyk):
         raise ImageError("a JPEG2000 file of exchanged bands with a palette or in CMYK: expected bands in their order")
-    if size.bits > 8 or size.bands > 4 or is_exchanged:
+    has_other_band = size.bands in (2, 4) and OPACITY not in data and not is_cmyk  # Pillow takes it as opacity
+    if size.bits > 8 or size.bands > 4 or is_exchanged or has_other_band:
         return CodecReader("jpeg2000", data, profile)
     check_size(size.width, size.height, size.width * size.height * 4 * DECODER_BYTES)
     file.seek(0)
@@ -248,7 +249,8 @@ def _jpeg_xl_size(data: bytes) -> CodedSize:
     if bits.read(1):
         return CodedSize(width, height, 3, 8)
     if bits.read(1):
-        bits.read(3)  # orientation
+        if bits.read(3) >= 4:  # orientation 5 to 8, which the decoder applies
+            width, height = height, width
         if bits.read(1):
             _jpeg_xl_sides(bits)  # for which it is meant
         if bits.read(1):  # a preview

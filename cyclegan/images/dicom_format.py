@@ -49,6 +49,9 @@ class DicomReader(ImageReader):
         dataset = _read_dataset(file, stop_before_pixels=True)
         self._frames = int(dataset.get("NumberOfFrames") or 1)
         start, length = file.tell(), file.seek(0, os.SEEK_END)
+        if not (dataset.get("Rows") or dataset.get("Columns")):
+            kind = dataset.get("SOPClassUID") or dataset.file_meta.get("MediaStorageSOPClassUID")
+            raise ImageError(f"DICOM without an image (its kind: {printable(getattr(kind, 'name', 'not known'))})")
         missing = [f"no {name}" for name in ("Rows", "Columns", "BitsAllocated", "BitsStored") if not dataset.get(name)]
         missing += ["no PixelData"] if start == length else []
         self._photometric, stored_bands = dataset.get("PhotometricInterpretation"), dataset.get("SamplesPerPixel", 1)

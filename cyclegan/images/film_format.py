@@ -81,7 +81,7 @@ class FilmReader(ImageReader):
         self._index = 0
         first = next(self._frames, None)
         if not first:
-            raise ImageError("a damaged FILM file: it ends before its first image")
+            raise ImageError("a damaged film: it ends before its first image")
         self._time: float = first[0]  # of the frame that was decoded last; infinite if it is not known
         self._frame = first[1]
         height, width, bands = self._film.pixels(self._frame).shape
@@ -113,7 +113,7 @@ class FilmReader(ImageReader):
         while last < wanted and (found := next(self._frames, None)):
             last, self._frame = found
         if last == -math.inf:
-            raise ImageError("a damaged FILM file: it cannot be searched for a frame")
+            raise ImageError("a damaged film: it cannot be searched for a frame")
         self._time = last
         return Bands(self._film.pixels(self._frame))
 
@@ -293,7 +293,7 @@ class FilmWriter:
     def _write(self, frame: Any) -> None:
         """Write a frame, `None` at the end, and the sound before it."""
         if self._video is None:
-            raise ImageError("a damaged FILM file: it ends before its first image")
+            raise ImageError("a damaged film: it ends before its first image")
         try:
             self._copy.mux(self._video.encode(frame))
             while self._sound:

@@ -139,6 +139,25 @@ OTHERS = {
     b"<!--": "HTML or XML",
     b"\0\0\0\x18ftypcrx ": "a raw photo (CR3)",
     bytes(64): "only zeros",
+    b"simple  =": "a FITS file",
+    b"nrrd": "an NRRD file",
+    b"#?radiance": "a Radiance HDR file",
+    b"zisrawfile": "a CZI file of a microscope",
+    b"\xda\xce\xbe\n": "an ND2 file of a microscope",
+    b"p\0\0\0": "a LIF file of a microscope",
+    b"\x89hdf\r\n\x1a\n": "an HDF5 file",
+    b"ii\xbc\1": "a JPEG XR file",
+    b"fujifilmccd-raw": "a raw photo (RAF)",
+    **dict.fromkeys((b"iiro", b"iirs"), "a raw photo (ORF)"),
+    b"iiu\0": "a raw photo (RW2)",
+    b"0&\xb2u\x8ef\xcf\x11": "a WMV film",
+    b"\0\0\1\xba": "an MPEG film",
+    b"flv\1": "an FLV film",
+    # Attributes of the group 0008 that come first.
+    **dict.fromkeys(
+        [b"\x08\0%c\0" % element for element in (0, 1, 5, 8, 0x16)],
+        "perhaps DICOM without a preamble and DICM at byte 128",
+    ),
 }
 
 

@@ -5,6 +5,7 @@ The modes equal the ones of pytorch-CycleGAN-and-pix2pix (`data/base_dataset.py`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,11 @@ from cyclegan.errors import UserError
 def known_orientation(value: object) -> int:
     """Return a value of EXIF's orientation if it is one of 1 to 8, otherwise 1: files may hold any number or text."""
     return next((known for known in range(2, 9) if value == known), 1)
+
+
+def upright_xmp(xmp: str | bytes) -> bytes:
+    """Return XMP data that say of an image that it is upright."""
+    return re.sub(rb'(tiff:Orientation(?:="|>))\d', rb"\g<1>1", xmp if isinstance(xmp, bytes) else xmp.encode())
 
 
 def upright(image: np.ndarray, orientation: int) -> np.ndarray:

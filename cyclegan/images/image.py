@@ -25,6 +25,7 @@ MAX_BYTES = 2_000_000_000  # of memory while an image is decoded
 ShapeOfImages = tuple[int, Any, Any, int]  # (N, h, w, C); h and w are `None` if they differ between the images
 GRAY_WEIGHTS = (19595, 38470, 7471)  # of red, green and blue in 1/65536: Pillow's mode L, ITU-R 601-2
 MODEL_PIXEL_SCALE, MODEL_TIEPOINT, MODEL_TRANSFORMATION, GEO_KEYS = 33550, 33922, 34264, 34735  # tags of GeoTIFF
+RPC = 50844  # tag of the formulas for the places of a satellite's pixels
 RASTER_IS_POINT = (1025, 0, 1, 2)  # an entry of `GEO_KEYS`
 SAME_LEVEL = 1  # level by which sRGB differs from itself after a conversion
 logger = logging.getLogger(__name__)
@@ -66,11 +67,12 @@ def explain(name: str, part: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # of the disk
             raise
         text = str(error).lower()
+        kind = "film" if name == "film" else f"{name.upper()} file"
         if any(word in text for word in UNKNOWN):
-            raise ImageError(f"a {name.upper()} file of a kind that cannot be decoded") from error
+            raise ImageError(f"a {kind} of a kind that cannot be decoded") from error
         is_cut = isinstance(error, EOFError) or any(word in text for word in CUT)
         what = "truncated" if is_cut else f"its {part} cannot be decoded"
-        raise ImageError(f"a damaged {name.upper()} file: {what}") from error
+        raise ImageError(f"a damaged {kind}: {what}") from error
 
 
 class Metadata(NamedTuple):
@@ -87,6 +89,7 @@ class Metadata(NamedTuple):
     ome: tuple[tuple[str, Any], ...] = ()  # pixel sizes of OME: PhysicalSizeX and so on
     nodata: float | None = None  # value of pixels without data; NaN is always one
     last_is_opacity: bool = False  # whether the last channel of the pixels is their opacity, as in RGBA
+    channel_pages: int = 1  # pages of which the channels of the pixels are read
 
     def resized(self, x: float, y: float) -> Metadata:
         """Return the metadata of an image with `x` times the columns and `y` times the rows."""
@@ -106,6 +109,11 @@ class Metadata(NamedTuple):
             matrix[:, :2] /= (x, y)
             matrix[:, 3] += matrix[:, :2] @ (center * (1 - np.array([x, y])))
             scaled[MODEL_TRANSFORMATION] = tuple(matrix.ravel().tolist())
+        if len(tags.get(RPC, ())) == 92:
+            numbers = np.array(tags[RPC], float)
+            numbers[2:4] = (numbers[2:4] + 0.5) * (y, x) - 0.5  # row and column of the middle, from a pixel's center
+            numbers[7:9] *= (y, x)  # rows and columns to its sides
+            scaled[RPC] = tuple(numbers.tolist())
         sizes = {"PhysicalSizeX": 1 / x, "PhysicalSizeY": 1 / y}
         return self._replace(
             resolution=self.resolution and (self.resolution[0] * x, self.resolution[1] * y),

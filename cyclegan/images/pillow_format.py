@@ -9,7 +9,6 @@ import io
 import logging
 import os
 import pathlib
-import re
 import warnings
 from typing import Any, BinaryIO
 
@@ -19,7 +18,7 @@ from PIL import Image, ImageFile, PngImagePlugin
 from PIL.ExifTags import IFD
 from PIL.ExifTags import Base as Tag
 
-from cyclegan.images.geometry import known_orientation
+from cyclegan.images.geometry import known_orientation, upright_xmp
 from cyclegan.images.image import (
     Bands,
     DecodedImage,
@@ -280,8 +279,7 @@ def _metadata(image: Image.Image) -> Metadata:
     exif = None
     with contextlib.suppress(Exception):
         exif = image.getexif() or None
-    xmp = image.info.get("xmp") or b""
-    xmp = re.sub(rb'(tiff:Orientation(?:="|>))\d', rb"\g<1>1", xmp if isinstance(xmp, bytes) else xmp.encode())
+    xmp = upright_xmp(image.info.get("xmp") or b"")
     x, y = image.info.get("dpi") or (0, 0)
     if exif and not x:
         with contextlib.suppress(TypeError, ValueError):  # missing or damaged

@@ -154,6 +154,7 @@ def _convert(bands: Bands, header: Header, channels: int, any_type: bool, nodata
     metadata = image.metadata._replace(
         nodata=nodata if image.metadata.nodata is None else image.metadata.nodata,
         last_is_opacity=header.opacity and channels == header.bands in (2, 4),
+        channel_pages=header.channel_pages if channels == header.bands else 1,
     )
     return dataclasses.replace(image, metadata=metadata)
 

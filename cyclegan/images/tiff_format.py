@@ -24,7 +24,7 @@ from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC
 
 from cyclegan.images import image as geo
 from cyclegan.images.codec_format import size_of
-from cyclegan.images.geometry import known_orientation
+from cyclegan.images.geometry import known_orientation, upright_xmp
 from cyclegan.images.image import (
     LEVEL_TYPES,
     OTHER_TYPES,
@@ -37,6 +37,7 @@ from cyclegan.images.image import (
     check_size,
 )
 from cyclegan.images.pillow_format import without_single_axis
+from cyclegan.images.value_range import to_depth
 
 MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the first bytes of a TIFF or BigTIFF file
 # Lossless compressions, whose decoders stop at the size that the header gives.
@@ -50,6 +51,7 @@ COLORS: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.YCBCR: "YCb
 FILE_MODES: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.PALETTE: "P"}  # that are converted
 PHOTOMETRICS = (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.MINISWHITE, PHOTOMETRIC.RGB, PHOTOMETRIC.PALETTE, *COLORS)
 YCBCR_WEIGHTS = (0.299, 0.587, 0.114)  # of red, green and blue, by ITU-R 601-2
+YCBCR_LEVELS = (0, 255, 128, 255, 128, 255)  # of black and white in YCbCr of full range
 LERC_PARAMETERS = 50674
 MAX_PAGES = 1_000_000  # that an OME text may promise
 LARGE_PIXELS = 50_000_000  # larger files are translated row by row
@@ -59,7 +61,7 @@ GDAL_NODATA = 42113
 REDUCED_OR_MASK = 1 | 4  # kinds of pages that belong to another page
 LEADING_AXES = re.compile(r"(\w*?)(?:S?YX|YXS)")  # axes in front of those of a page
 # Tags of GeoTIFF, with the keys of the coordinate system.
-GEO_TAGS = (geo.MODEL_PIXEL_SCALE, geo.MODEL_TIEPOINT, geo.MODEL_TRANSFORMATION, 34735, 34736, 34737)
+GEO_TAGS = (geo.MODEL_PIXEL_SCALE, geo.MODEL_TIEPOINT, geo.MODEL_TRANSFORMATION, 34735, 34736, 34737, geo.RPC)
 IMAGEJ = re.compile(r"^(?:ImageJ|unit)=.*$", re.MULTILINE)
 IMAGEJ_AXES = re.compile(r"^(?:slices|frames|hyperstack|spacing|finterval)=.*$", re.MULTILINE)
 OME_SIZE = re.compile(r'(PhysicalSize[XYZ](?=="[\d.eE+-]+")|PhysicalSize[XYZ]Unit)="([^"]*)"')  # numbers and units
@@ -102,7 +104,9 @@ class TiffReader(ImageReader):
         if not tif.pages:
             raise ImageError("a damaged TIFF file: truncated, it has no page")
         self._file, self.tif = file, tif
-        self._pages = pages or (self._images[0] if is_described(tif) else [tif.pages[0]])
+        first: Any = tif.pages[0]
+        is_known = is_described(tif) or first.subfiletype & REDUCED_OR_MASK  # such as a preview
+        self._pages = pages or (self._images[0] if is_known else [first])
         self._page = page = self._pages[0].keyframe  # the `TiffPage` whose tags are those of the pages
         self._index = self._pages[0].index
         if Tag.PhotometricInterpretation not in page.tags:
@@ -132,12 +136,12 @@ class TiffReader(ImageReader):
             *((width, height) if self._orientation >= 5 else (height, width)),
             bands,
             "tiff",
-            deep=np.dtype(page.dtype).itemsize > 1,
+            deep=np.dtype(page.dtype).itemsize > 1 and page.photometric != PHOTOMETRIC.PALETTE,
             opacity=self._has_opacity and not self._premultiplied,
             colors=named_colors or bands - self._has_opacity in (1, 3) or channel_pages > 1,
             complete=self._whole and page.compression in LOSSLESS and not self._by_libtiff,
             mode="1" if bits == 1 else FILE_MODES.get(page.photometric, ""),
-            highest=2**bits - 1 if 8 < bits < 16 else 0,
+            highest=2**bits - 1 if 8 < bits < 16 and page.photometric != PHOTOMETRIC.PALETTE else 0,
             profile=self._profile,
             channel_pages=channel_pages,
             extra_bands=channel_pages - 1 or max(0, extra),
@@ -206,7 +210,7 @@ class TiffReader(ImageReader):
             colors = np.asarray(page.colormap)
             colors = colors if colors.max() < 256 else colors >> 8  # old programs write 8 bits
             opacity = pixels[..., pixels.shape[2] - self._has_opacity :]
-            return np.concatenate([colors.astype(np.uint8).T[pixels[..., 0]], opacity], axis=2)
+            return np.concatenate([colors.astype(np.uint8).T[pixels[..., 0]], to_depth(opacity, np.uint8)], axis=2)
         highest = 2**page.bitspersample - 1
         if page.photometric == PHOTOMETRIC.MINISWHITE and not self._is_other:
             pixels = highest - pixels
@@ -279,7 +283,7 @@ class TiffReader(ImageReader):
         kept = [tags[code] for code in GEO_TAGS if code in tags and self._orientation == 1]
         xmp = tags.valueof(Tag.XMLPacket, default=b"")
         return metadata._replace(
-            xmp=xmp if isinstance(xmp, bytes) else b"",
+            xmp=upright_xmp(xmp) if isinstance(xmp, bytes) else b"",
             tags=tuple((tag.code, int(tag.dtype), tag.count, tag.value) for tag in kept),
         )
 
@@ -314,7 +318,8 @@ def find_images(tif: Any) -> tuple[list[list[Any]], str, tuple[int, ...]]:
         if page.offset in found:  # damaged: the next page is an earlier one
             break
         found[page.offset] = page
-    single = [[page] for page in found.values() if not page.keyframe.subfiletype & REDUCED_OR_MASK]
+    below = (each for page in found.values() if page.keyframe.subfiletype & 1 for each in page.keyframe.pages or ())
+    single = [[page] for page in (*found.values(), *below) if not page.keyframe.subfiletype & REDUCED_OR_MASK]
     return single or [[tif.pages[0]]], "", ()
 
 
@@ -341,12 +346,20 @@ def _check_page(page: tifffile.TiffPage, by_libtiff: bool, is_other: bool) -> No
         types = ", ".join(OTHER_TYPES)
         raise ImageError(f"a TIFF file of {bits} bits ({dtype}): expected a flat image of 1 to 16 bits, or of {types}")
     known = page.photometric in ((PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB) if is_other else PHOTOMETRICS)
+    known &= page.photometric != PHOTOMETRIC.CIELAB or page.compression not in TO_RGB  # which would convert it
     extra = page.tags.valueof(LERC_PARAMETERS, default=(0, 0))[1]  # compression of LERC's result, without a bound
     if not (page.compression in (*LOSSLESS, *CODESTREAMS) or by_libtiff) or not known or extra:
         raise ImageError(
             f"a TIFF file of compression {_name(page.compression)} and colors {_name(page.photometric)}: expected one"
             f" of {', '.join(each.name for each in (*LOSSLESS, *CODESTREAMS))}, and gray or RGB"
         )
+    if page.photometric == PHOTOMETRIC.YCBCR and not by_libtiff and page.compression not in TO_RGB:
+        levels = page.tags.valueof(Tag.ReferenceBlackWhite, default=YCBCR_LEVELS)
+        if len(levels) == 12:  # each with a divisor
+            levels = tuple(a / (b or 1) for a, b in zip(levels[::2], levels[1::2]))
+        if levels != YCBCR_LEVELS:
+            text = ", ".join(f"{level:g}" for level in levels)
+            raise ImageError(f"a TIFF file of YCbCr with ReferenceBlackWhite {text}: expected 0 to 255, or RGB")
 
 
 def _ycbcr_to_rgb(values: np.ndarray, weights: np.ndarray) -> None:

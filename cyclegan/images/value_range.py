@@ -70,7 +70,8 @@ def to_levels(values: np.ndarray, value_range: ValueRange, nodata: float | None 
     low, high = value_range
     levels = np.empty(values.shape, np.uint16)
     for rows in row_blocks(values.shape):
-        scaled = (values[rows].astype(np.float64) - low) * (HIGHEST / (high - low))
+        with np.errstate(over="ignore"):  # of the lowest float64, which some files have as nodata
+            scaled = (values[rows].astype(np.float64) - low) * (HIGHEST / (high - low))
         if values.dtype.kind == "f":
             scaled[np.isnan(scaled)] = 0
         if nodata is not None:

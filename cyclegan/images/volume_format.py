@@ -7,6 +7,7 @@ import gzip
 import logging
 import math
 import pathlib
+import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -28,6 +29,7 @@ from cyclegan.images.image import (
 from cyclegan.images.pillow_format import without_single_axis
 
 NPY, ZIP, GZIP = b"\x93NUMPY", b"PK\3\4", b"\x1f\x8b"
+NAME_BYTES = 300  # of an archive, that hold the first name
 NPZ_NAMES = ("image", "arr_0")  # of the array of images, if a file has several
 # Places of the first bytes that tell NIfTI versions apart.
 NIFTI_MAGIC = {1: slice(344, 348), 2: slice(4, 8)}
@@ -159,8 +161,9 @@ def open_npy(file: BinaryIO) -> ImageReader | None:
 
 def open_npz(file: BinaryIO) -> ImageReader | None:
     """Return the reader of a .npz file: of its only array, or of the one with a name of `NPZ_NAMES`."""
-    if file.read(len(ZIP)) != ZIP:
-        return None
+    beginning = file.read(NAME_BYTES)
+    if not beginning.startswith(ZIP) or not (b".npy" in beginning or zipfile.is_zipfile(file)):
+        return None  # or another archive that is damaged
     file.seek(0)
     archive = np.load(file, allow_pickle=False)
     names = [name for name in archive.files if f"{name}.npy" in archive.zip.namelist()]

@@ -335,7 +335,8 @@ class FileTranslator:
     ) -> Original:
         metadata = decoded.metadata
         if self._request.strip_metadata:
-            metadata = Metadata(metadata.profile, nodata=metadata.nodata, array=metadata.array)
+            kept = ("profile", "nodata", "array", "channel_pages")
+            metadata = Metadata(**{name: getattr(metadata, name) for name in kept})
         decoded = dataclasses.replace(decoded, metadata=metadata)
         return Original(conversions.to_network(decoded, self._ranges, self._request.size), mask, file)
 
@@ -479,6 +480,10 @@ class FileTranslator:
             network = f"{self._request.direction} of {checkpoint.resolve()}"
             with formats.partial_file(task.target) as path:
                 write_copy(path, task.source, made.pixels, self._ranges[1], note, network)
+        elif task.images == 1 < made.metadata.channel_pages and task.format == "tiff":  # of a microscope
+            shape, dtype = (1, *made.pixels.shape), made.pixels.dtype
+            with formats.create_stack(task.target, task.source, None, shape, dtype, made.metadata, "tiff") as put:
+                put(0, made.pixels)
         else:
             formats.write(task.target, made, task.format)
         self._report(report, task, original, result)

@@ -50,6 +50,9 @@ def test_files_that_are_not_used_are_named(folder):
         "Files of trainB that are not used: 4 (.psd, .xcf, notes); if they are images, convert them to PNG or JPEG"
         in load(folder).notes
     )
+    for name in ("a.MPG", "b.ts"):
+        (folder / "trainA" / name).touch()
+    assert "Files of trainA that are not used: 2 (.mpg, .ts); convert the films to MP4" in load(folder).notes
 
 
 def test_links_to_nothing_are_named(folder, tmp_path):

@@ -120,6 +120,10 @@ def test_a_range_is_needed_and_applied():
         (lambda: dicom(twelve_bits(), PhotometricInterpretation="HSV"), "interpretation HSV of 1 samples"),
         (lambda: dicom(twelve_bits(), Rows=60000, Columns=60000), "60000 x 60000 pixels: expected at most 180 million"),
         (lambda: dicom(twelve_bits(), Rows=None), "no Rows: expected an image"),
+        (
+            lambda: dicom(twelve_bits(), Rows=None, Columns=None, SOPClassUID="1.2.840.10008.5.1.4.1.1.88.11"),
+            r"^DICOM without an image .its kind: Basic Text SR Storage.$",
+        ),
         (lambda: dicom(twelve_bits())[: -12 - 240], "no PixelData: expected an image"),
         (lambda: dicom(twelve_bits() * 16, HighBit=15), "HighBit 15 with 12 BitsStored: expected 11"),
         (lambda: dicom(twelve_bits())[:-20], "a damaged DICOM file: truncated"),
@@ -129,7 +133,7 @@ def test_a_range_is_needed_and_applied():
         ),
         (lambda: dicom(twelve_bits()).replace(b"1.2.840.10008.1.2.1\0", DEFLATED.encode()), "deflated DICOM"),
     ],
-    ids=["colors", "huge", "no rows", "no pixels", "high bits", "cut", "bloated", "deflated"],
+    ids=["colors", "huge", "no rows", "a text", "no pixels", "high bits", "cut", "bloated", "deflated"],
 )
 def test_other_files_are_refused(content, text):
     with pytest.raises(Exception, match=text):

@@ -83,7 +83,7 @@ def test_frames_are_upright(tmp_path):
 def test_files_that_are_no_films_and_damaged_ones(tmp_path, monkeypatch, capfd):
     write_film(tmp_path / "a.mp4")
     content = (tmp_path / "a.mp4").read_bytes()
-    with pytest.raises(ValueError, match="^a damaged FILM file: its header cannot be decoded$"):
+    with pytest.raises(ValueError, match="^a damaged film: its header cannot be decoded$"):
         reader.check(content[: len(content) // 2])
     with pytest.raises(ValueError, match="^a text, not an image$"):
         reader.check(b"#EXTM3U\n#EXTINF:1,\nfile:///etc/hostname\n")  # a playlist

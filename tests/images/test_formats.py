@@ -84,7 +84,22 @@ def test_a_lossless_jpeg_of_8_bits():
     np.testing.assert_array_equal(reader.decode(content), COLORS)
 
 
+@pytest.mark.parametrize("bands", [2, 4])
+def test_the_last_band_of_jpeg_2000_is_opacity_only_if_the_file_says_so(tmp_path, bands):
+    values = deep_values(bands).astype(np.uint8)
+    for content, is_opacity in ((encoded("jpeg2k", values), False), (tmp_path / "a.jp2", True)):
+        if is_opacity:
+            Image.fromarray(values).save(content)
+        np.testing.assert_array_equal(reader.decode(content, bands), values)
+        if is_opacity:
+            assert reader.decode_values(content, bands - 1).opacity is not None
+            continue
+        with pytest.raises(ValueError, match=f"bands: {bands}; expected gray or RGB"):
+            reader.check(content, bands - 1)
+
+
 def test_a_jpeg_xl_file_has_the_size_of_its_header():
+    assert codec_format.size_of(bytes.fromhex("ff0a01840582e29600000107"))[:2] == (8, 24)  # stored lying
     for shape in ((12, 10, 3), (13, 300), (256, 256, 4), (1000, 700, 3), (72, 128, 3), (9, 16)):
         for dtype in (np.uint8, np.uint16):
             size = codec_format.size_of(encoded("jpegxl", np.zeros(shape, dtype), effort=1))
@@ -114,7 +129,18 @@ def test_a_jpeg_xl_file_has_the_size_of_its_header():
         (b"icns\0\0\1\0" + bytes(100), "an ICNS file, not an image"),
         (b"\0\0\0\x18ftypcrx " + bytes(64), "a raw photo"),
         (b"\x93NUMPY\1\0", "a damaged NPY file: truncated"),
-        (b"PK\3\4", "a damaged NPZ file: its header cannot be decoded"),
+        (b"PK\3\4" + bytes(26) + b"arr_0.npy", "a damaged NPZ file: its header cannot be decoded"),
+        (b"PK\3\4" + bytes(26) + b"photos/1.jpg", "a ZIP archive, not an image"),
+        (b"SIMPLE  =                    T", "a FITS file, not an image"),
+        (b"#?RADIANCE\n", "a Radiance HDR file"),
+        (b"ZISRAWFILE" + bytes(9), "a CZI file"),
+        (b"\xda\xce\xbe\n" + bytes(9), "an ND2 file"),
+        (b"\x70\0\0\0" + bytes(9), "a LIF file"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(9), "an HDF5 file"),
+        (b"II\xbc\1" + bytes(9), "a JPEG XR file"),
+        (b"IIRO" + bytes(9), r"a raw photo .ORF."),
+        (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "a WMV film"),
+        (b"\x08\0\5\0CS\x0a\0ISO_IR 100", "perhaps DICOM without a preamble"),
         (b"\x1f\x8b\x08", "a gzip file, not an image"),
         (b"RIFF\x10\0\0\0WAVEfmt ", "a RIFF file, such as a WAV file, not an image"),
         (b"GIF89a", "a damaged GIF file: its header cannot be decoded"),

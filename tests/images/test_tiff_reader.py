@@ -80,12 +80,14 @@ def test_check_finds_every_truncated_tiff_of_pillow(compression):
     [
         ({"compression": "lzma"}, "compression LZMA and colors MINISBLACK: expected one of NONE, LZW"),
         ({"photometric": "linear_raw"}, "compression NONE and colors LINEAR_RAW: expected one of"),
+        ({"photometric": "cielab", "compression": "jpeg"}, "compression JPEG and colors CIELAB: expected one of"),
     ],
 )
 def test_other_kinds_of_tiff_are_refused(options, text):
+    values = deep_values(3).astype(np.uint8) if "cielab" in options.values() else deep_values(5)
     for function in (reader.check, reader.decode):
         with pytest.raises(ValueError, match=text):
-            function(tiff_of(deep_values(5), **options), 5)
+            function(tiff_of(values, **options), values.shape[2])
 
 
 @pytest.mark.parametrize("dtype", OTHER_TYPES)
@@ -124,11 +126,14 @@ def test_bands_of_unknown_meaning_stay_beside_rgb():
     np.testing.assert_array_equal(reader.decode(content, 3), values[..., :3])
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("bits", [8, 16])
-def test_palettes_of_8_and_of_16_bits(bits):
-    table = np.random.default_rng(0).integers(0, 256, (3, 256)).astype(np.uint16)
-    indices = deep_values(1).astype(np.uint8)
+def test_palettes_of_8_and_of_16_bits(bits, dtype):
+    highest = np.iinfo(dtype).max
+    table = np.random.default_rng(0).integers(0, 256, (3, highest + 1)).astype(np.uint16)
+    indices = deep_values(1).astype(dtype)
     content = tiff_of(indices, photometric="palette", colormap=table if bits == 8 else table * 257)
+    assert not reader.check(content).deep
     np.testing.assert_array_equal(reader.decode(content), table.T[indices[..., 0]])
 
 
@@ -208,10 +213,16 @@ def test_ycbcr_of_other_weights(opacity):
     luma = colors @ (weights / 10_000)
     parts = [128 + (colors[..., i] - luma) / (2 - weights[i] / 5000) for i in (2, 0)]
     pixels = np.rint(np.stack([luma, *parts, *[np.full((12, 10), 255)] * opacity], axis=2)).clip(0, 255)
-    for divisor, text in ((10_000, ""), (0, "weights .0 0 0. of YCbCr; expected three above 0")):
+    video = "YCbCr with ReferenceBlackWhite 16, 255, 128, 255, 128, 255: expected 0 to 255, or RGB"
+    for divisor, black, text in (
+        (10_000, 0, ""),
+        (0, 0, "weights .0 0 0. of YCbCr; expected three above 0"),
+        (10_000, 16, video),
+    ):
         tag = (529, "2I", 3, tuple(part for number in weights.tolist() for part in (number, divisor)), True)
+        levels = (532, "2I", 6, (black, 1, 255, 1, 128, 1, 255, 1, 128, 1, 255, 1), True)
         options = {"photometric": "ycbcr", "subsampling": (1, 1), "extrasamples": ["unassalpha"] * opacity}
-        content = tiff_of(pixels.astype(np.uint8), extratags=[tag], **options)
+        content = tiff_of(pixels.astype(np.uint8), extratags=[tag, levels], **options)
         if text:
             with pytest.raises(ValueError, match=text):
                 reader.decode(content)
@@ -271,6 +282,13 @@ def test_overviews_are_no_pages_and_channels_are_bands(tmp_path):
         writer.write(np.zeros((32, 32), np.uint8), photometric="minisblack")
         writer.write(np.zeros((16, 16), np.uint8), photometric="minisblack", subfiletype=1)
     assert reader.count(tmp_path / "a.tif") == 1
+    for below in (False, True):  # a preview in front of its image, or with its image below it, as in DNG
+        with tifffile.TiffWriter(tmp_path / "b.tif") as writer:
+            options = {"photometric": "minisblack", "metadata": None}
+            writer.write(np.zeros((16, 16), np.uint8), subfiletype=1, subifds=int(below), **options)
+            writer.write(np.full((32, 24), 7, np.uint8), **options)
+        assert reader.check(tmp_path / "b.tif")[1:3] == (32, 24) and reader.count(tmp_path / "b.tif") == 1
+        assert (reader.decode(tmp_path / "b.tif", 1) == np.full((32, 24, 1), 7)).all()
     values = np.moveaxis(deep_values(4), 2, 0)
     for name, options in (("a.ome.tif", {"ome": True}), ("b.tif", {"imagej": True})):
         path = tmp_path / name

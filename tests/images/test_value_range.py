@@ -57,6 +57,8 @@ def test_values_of_a_range_become_levels_by_hand():
     assert to_levels(gray, (0, 1), nodata=0.7)[:, 0].tolist() == [65535, 0, 0, 32768]
     colors = np.array([[255, 10, 10], [255, 255, 255]], np.uint8)  # only the second has no data
     assert to_levels(colors, (0, 255), nodata=255).tolist() == [[65535, 2570, 2570], [0, 0, 0]]
+    lowest = np.finfo(float).min
+    assert to_levels(np.array([[lowest], [1], [-lowest]]), (0, 1), lowest).tolist() == [[0], [65535], [65535]]
     large = np.array([[2147483600], [2147483647]], np.int32)
     assert to_levels(large, (0, 2**31), nodata=2147483647).tolist() == [[65535], [0]]
 

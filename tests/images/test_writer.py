@@ -125,6 +125,9 @@ def test_metadata_is_kept(tmp_path):
     Image.fromarray(noise((8, 12, 3))).save(tmp_path / "a.jpg", exif=tags, xmp=xmp, dpi=(300, 150))
     image = reader.decode_values(tmp_path / "a.jpg")
     assert image.pixels.shape == (12, 8, 3)
+    extra = [(274, "H", 1, 6, True), (700, 1, len(xmp), xmp, True)]
+    tifffile.imwrite(tmp_path / "a.tif", noise((8, 12, 3)), photometric="rgb", extratags=extra)
+    assert reader.decode_values(tmp_path / "a.tif").metadata.xmp == image.metadata.xmp
     deep = DecodedImage(image.pixels * np.uint16(257), metadata=image.metadata)
     for name, source in (("b.jpg", image), ("b.png", image), ("b.webp", image), ("deep.png", deep), ("b.tif", image)):
         formats.write(tmp_path / name, source)
@@ -145,7 +148,8 @@ def test_metadata_is_kept(tmp_path):
 @pytest.mark.parametrize("size", [(12, 8), (24, 4)])
 def test_a_tiff_keeps_its_place_and_its_scale(tmp_path, size):
     geo = [(33550, "d", 3, (10.0, 20.0, 0.0), True), (33922, "d", 6, (0.0, 0.0, 0.0, 500.0, 700.0, 0.0), True)]
-    keys = [(34735, "H", 4, (1, 1, 0, 0), True)]
+    numbers = [0.1, 0.1, 3.5, 5.5, 40.0, 9.0, 300.0, 4.0, 6.0, 0.1, 0.1, 500.0, *map(float, range(80))]
+    keys = [(34735, "H", 4, (1, 1, 0, 0), True), (50844, "d", 92, numbers, True)]
     tifffile.imwrite(tmp_path / "a.tif", noise((8, 12)), extratags=geo + keys, resolution=(4, 2), resolutionunit=3)
     options = {"PhysicalSizeX": 0.5, "PhysicalSizeXUnit": "µm", "PhysicalSizeY": 0.25, "PhysicalSizeYUnit": "µm"}
     tifffile.imwrite(tmp_path / "a.ome.tif", noise((8, 12)), ome=True, metadata={"axes": "YX", **options})
@@ -158,6 +162,8 @@ def test_a_tiff_keeps_its_place_and_its_scale(tmp_path, size):
         tags = file.pages[0].tags
         assert tags[33550].value == (10 / wider, 20 / higher, 0) and tags[33922].value == geo[1][3]
         assert tags[34735].value == keys[0][3]
+        numbers[2:4], numbers[7:9] = (4 * higher - 0.5, 6 * wider - 0.5), (4 * higher, 6 * wider)
+        assert tags[50844].value == pytest.approx(numbers)
         assert (tags[282].value[0] / tags[282].value[1], tags[296].value) == (4 * wider, 3)
     with tifffile.TiffFile(tmp_path / "out" / "a.ome.tif") as file:
         assert f'PhysicalSizeX="{0.5 / wider}"' in file.ome_metadata and "µm" in file.ome_metadata

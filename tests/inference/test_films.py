@@ -115,7 +115,7 @@ def test_one_film_fails_alone_with_its_name(model, tmp_path):
     report = translate([model], tmp_path / "in", tmp_path / "out")
     assert report.done == 1 and files(tmp_path / "out") == ["good.mp4"]
     assert [text.rpartition("/")[2] for text in report.failed] == [
-        "cut.mp4 (a damaged FILM file: its header cannot be decoded)",
+        "cut.mp4 (a damaged film: its header cannot be decoded)",
         "empty.mkv (an empty file)",
     ]
 
