@@ -16,7 +16,7 @@ import tensorflow as tf
 from PIL import Image
 
 import cyclegan
-from cyclegan.api import _messages
+from cyclegan.api import _messages, _plain
 from cyclegan.cli.export import export_run
 from cyclegan.evaluation.score_run import ScoreOptions
 from cyclegan.inference.file_translator import Report, Request
@@ -108,6 +108,17 @@ def test_unknown_options_are_explained(trained, tmp_path):
             lambda: cyclegan.translate(run, tmp_path, tmp_path / "out", overwite=True),
             r"overwite \(do you mean overwrite",
         ),
+        (
+            lambda: run.export(tmp_path / "g.onnx", size="64x32"),
+            r"^size '64x32': expected \(width, height\) in",
+        ),
+        (lambda: cyclegan.translate(run, [], tmp_path / "out"), r"^source \[\]: expected at least one file or folder"),
+        (lambda: cyclegan.translate(run, None, tmp_path / "out"), "^None: expected a path"),
+        (
+            lambda: cyclegan.translate(run, tmp_path, tmp_path, batch_size="8"),
+            "batch_size '8': expected at least 1 image",
+        ),
+        (lambda: run.evaluate(max_images="5"), "max_images '5': expected at least 2"),
         (lambda: cyclegan.load(run.path, tiles=512), r"^unknown settings: tiles \(do you mean tile\?\)$"),
     ):
         with pytest.raises(cyclegan.UserError, match=text):
@@ -149,6 +160,9 @@ def test_a_list_and_a_folder_are_translated(trained, tmp_path):
         Image.fromarray(image).save(tmp_path / name)
     found = run.x2y(tmp_path)
     assert list(found) == names
+    assert cyclegan.translate(run, [tmp_path / each for each in names[:2]], tmp_path / "out").done == 2
+    options = {"batch_size": np.int64(2), "overwrite": True}
+    assert cyclegan.translate(run.path, [str(tmp_path / names[1])], tmp_path / "out", **options).done == 1
     for name, expected in zip(names, translated):
         np.testing.assert_array_equal(np.asarray(found[name]), expected)
 
@@ -212,6 +226,17 @@ def test_a_path_that_cannot_be_is_an_error(trained, tmp_path, path):
     for call in calls:
         with pytest.raises(cyclegan.UserError):
             call()
+
+
+def test_values_of_python_become_those_of_the_flags(trained):
+    run, _ = trained
+    for given, expected in (
+        ({"epoch_size": 8, "epochs": np.int64(1), "lr": np.float32(0.5)}, {"epoch_size": "8", "epochs": 1, "lr": 0.5}),
+        ({"value_range_x": (0, 255), "diffaugment": ["color"]}, {"value_range_x": "0:255", "diffaugment": "color"}),
+        ({"init_from": run, "output_dir": run}, {"init_from": str(run.checkpoint), "output_dir": str(run.path)}),
+        ({"no_flip": np.bool_(True), "image_size": 2.5, "size": (4, 2)}, {"no_flip": True, "size": (4, 2)}),
+    ):
+        assert expected.items() <= _plain(given).items()
 
 
 @pytest.mark.parametrize(

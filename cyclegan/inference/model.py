@@ -19,7 +19,7 @@ from cyclegan.distribution.strategy import allow_memory_growth, device_names
 from cyclegan.errors import UserError, check_path, describe_missing, printable
 from cyclegan.images.value_range import to_float
 from cyclegan.inference import conversions, tiles
-from cyclegan.inference.conversions import TILE, Path, Size
+from cyclegan.inference.conversions import PRECISIONS, TILE, Path, Size
 from cyclegan.networks import compat, generators, normalization
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.run_directory import refuse_other_stack, saved_checkpoints
@@ -62,7 +62,10 @@ class Model:
         tile: int = TILE,
         device: str | None = None,
     ) -> None:
+        check_path(run)
         conversions.check_tile(tile)
+        if precision not in PRECISIONS:
+            raise UserError(f"precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
         self.path = pathlib.Path(run).expanduser()
         if not self.path.is_dir():
             raise UserError(f"{run}: {describe_missing(self.path)}; expected the folder of a run, see --output_dir")
@@ -71,6 +74,9 @@ class Model:
         self.config, self.tile, self._device = saved.config, tile, device
         suffix = "_ema" if self.config.optimization.ema else ""
         allow_memory_growth()
+        known = [each.name.rpartition("device:")[2] for each in tf.config.list_logical_devices()]
+        if device is not None and str(device).upper().rpartition("DEVICE:")[2].lstrip("/") not in known:
+            raise UserError(f"device {device!r}: expected one of {', '.join(known)}")
         with tf.device(device), compat.precision_policy(precision):
             self.generators = {
                 direction: generators.make_generator(
@@ -124,9 +130,8 @@ class Model:
             values [h, w, C], with the opacity as the last channel if there is one; a warning names the file.
 
         Raises:
-            UserError: The file cannot be read.
-            ValueError: The array or Pillow image does not fit.
-            TypeError: `image` is none of these.
+            UserError: The file cannot be read; or the folder has no images; or the array or Pillow image does not fit;
+                or `image` is none of these.
         """
         return self._translate("x2y", image, size)
 
@@ -147,9 +152,12 @@ class Model:
         if isinstance(image, (list, tuple)):
             return [self._translate(direction, each, size) for each in image]
         if isinstance(image, (str, os.PathLike)):
-            check_path(os.fspath(image))
+            check_path(image)
         if isinstance(image, (str, os.PathLike)) and os.path.isdir(image):
             names = folder_source.find_images(image)
+            if not names:
+                known = " ".join(folder_source.EXTENSIONS)
+                raise UserError(f"{printable(image)}: no images; expected at least one of {known}")
             return {name: self._translate(direction, os.path.join(image, name), size) for name in names}
         channels = self.channels(direction)[0]
         if size is not None:

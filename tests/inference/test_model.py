@@ -173,26 +173,41 @@ def test_opacity_and_depth_of_files(models, tmp_path, caplog):
 
 
 def test_images_that_do_not_fit_are_refused(models, tmp_path):
-    model, _ = models
+    model, folder = models
     (tmp_path / "a.png").write_bytes(b"no image")
+    (tmp_path / "empty").mkdir()
     image, floats = images(20, 24, 3), np.zeros((8, 8, 3), np.float32)
-    for given, kind, text in (
-        ((tmp_path / "a.png",), UserError, r"a\.png can't be read .*: expected an image of 3 channels"),
-        (([1, 2],), TypeError, "int: expected a path, a Pillow image or a NumPy array"),
-        ((images(20, 24, 4),), ValueError, r"shape \(20, 24, 4\): expected \[h, w, 3\] or \[N, h, w, 3\]"),
-        ((floats + 255,), ValueError, r"values from 255\.0 to 255\.0: expected float32 in \[-1, 1\]"),
-        ((floats, (4, 4)), ValueError, "size with a float32 array"),
-        ((image, 7), UserError, r"size 7: expected \(width, height\) in pixels"),
-        ((Image.fromarray(image), (7.0, 7)), UserError, r"size \(7\.0, 7\): expected"),
+    for given, text in (
+        ((tmp_path / "a.png",), r"a\.png can't be read .*: expected an image of 3 channels"),
+        ((tmp_path / "b.png",), r"b\.png: no such file; expected an image$"),
+        ((tmp_path / "empty",), "empty: no images; expected at least one of .png"),
+        (([1, 2],), "int: expected a path, a Pillow image or a NumPy array"),
+        ((None,), "NoneType: expected a path, a Pillow image or a NumPy array"),
+        ((images(20, 24, 4),), r"shape \(20, 24, 4\): expected \[h, w, 3\] or \[N, h, w, 3\]"),
+        ((image / 255,), "an array of float64: expected uint8"),
+        ((floats + 255,), r"values from 255\.0 to 255\.0: expected float32 in \[-1, 1\]"),
+        ((floats, (4, 4)), "size with a float32 array"),
+        ((image, 7), r"size 7: expected \(width, height\) in pixels"),
+        ((Image.fromarray(image), (7.0, 7)), r"size \(7\.0, 7\): expected"),
+        ((Image.fromarray(floats[..., 0]),), "a Pillow image of mode F: expected 8 or 16 bits"),
     ):
-        with pytest.raises(kind, match=text):
+        with pytest.raises(UserError, match=text):
             model.x2y(*given)
+    for options, text in (
+        ({"device": "cuda"}, "device 'cuda': expected one of .*CPU:0"),
+        ({"precision": "fp16"}, "precision 'fp16': expected one of float32, bfloat16, float16"),
+        ({"tile": "512"}, "--tile '512': expected at least 512 pixels"),
+        ({"run": None}, "^None: expected a path"),
+    ):
+        with pytest.raises(UserError, match=text):
+            cyclegan.load(**{"run": folder, **options})
+    assert cyclegan.load(folder, device="/device:CPU:0").x2y(image).shape == (20, 24, 1)
 
 
 def test_pillow_images_of_other_channels_are_refused(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1], channels_x=5)
     model = Model(tmp_path / "run")
-    with pytest.raises(ValueError, match="a Pillow image of mode RGB: expected 5 bands, or an array"):
+    with pytest.raises(UserError, match="a Pillow image of mode RGB: expected 5 bands, or an array"):
         model.x2y(Image.new("RGB", (7, 5)))
     assert model.x2y(images(20, 24, 5)).shape == (20, 24, 2)
 
