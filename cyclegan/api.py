@@ -137,8 +137,8 @@ def train(dataset: str | os.PathLike[str] | None = None, *, callbacks: Sequence[
     Args:
         dataset: Folder or name of the images, as --dataset takes it.
         callbacks: Objects whose method `on_epoch_end(epoch, logs)` is called after each epoch, counted from 0 as in
-            Keras, with the metrics of the epoch by their names in `Run.history`, when its checkpoint is saved. An error
-            in a callback ends the training.
+            Keras, with the metrics of the epoch by their names in `Run.history`, when its checkpoint is saved. No other
+            method is called. An error in a callback ends the training.
         settings: Flags of training by name, such as `epochs=100` or `no_flip=True`.
 
     Returns:
@@ -205,6 +205,8 @@ def _check_callbacks(callbacks: Any) -> None:
     for each in callbacks:
         if isinstance(each, type) or not callable(getattr(each, "on_epoch_end", None)):
             raise UserError(f"callbacks with {each!r}: {expected}")
+        if (getattr(each.on_epoch_end, "__module__", "") or "").startswith(("keras.", "tf_keras.")):
+            raise UserError(f"callbacks with {each!r}: {expected} that needs no Keras model")
 
 
 class _KerasCallbacks:

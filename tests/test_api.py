@@ -16,7 +16,7 @@ import tensorflow as tf
 from PIL import Image
 
 import cyclegan
-from cyclegan.api import _messages, _plain
+from cyclegan.api import _check_callbacks, _messages, _plain
 from cyclegan.cli.export import export_run
 from cyclegan.evaluation.score_run import ScoreOptions
 from cyclegan.inference.file_translator import Report, Request
@@ -135,11 +135,15 @@ def test_swapped_paths_are_named(trained, tmp_path):
             cyclegan.translate(images, given, tmp_path / "out")
 
 
-@pytest.mark.parametrize("callbacks", [Recorder(), Recorder, [Recorder], [object()], None, "Recorder"])
+@pytest.mark.parametrize(
+    "callbacks",
+    [Recorder(), Recorder, [Recorder], [object()], None, "Recorder", [tf.keras.callbacks.EarlyStopping("loss")]],
+)
 def test_callbacks_that_cannot_be_called_are_refused_first(callbacks, tmp_path):
     with pytest.raises(cyclegan.UserError, match=r"^callbacks .*: expected a list of objects with .* on_epoch_end"):
         cyclegan.train(output_dir=tmp_path / "run", callbacks=callbacks, **SETTINGS)
     assert not (tmp_path / "run").exists()
+    _check_callbacks([tf.keras.callbacks.LambdaCallback(on_epoch_end=print)])
 
 
 def test_a_run_says_what_it_is(trained):
