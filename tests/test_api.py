@@ -103,6 +103,7 @@ def test_unknown_options_are_explained(trained, tmp_path):
     for call, text in (
         (lambda: run.evaluate(featurs="random"), r"^unknown settings: featurs \(do you mean features\?\)$"),
         (lambda: run.export(tmp_path / "g", fromat="onnx"), r"^unknown settings: fromat \(do you mean format\?\)$"),
+        (lambda: run.export(tmp_path / "g.onnx", quantize=True), r"^unknown settings: quantize$"),
         (lambda: run.export(tmp_path / "g.onnx", checkpoint="epoch_0001"), "^unknown settings: checkpoint$"),
         (
             lambda: cyclegan.translate(run, tmp_path, tmp_path / "out", overwite=True),

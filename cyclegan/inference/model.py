@@ -16,7 +16,7 @@ from cyclegan.config import serialization
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source
 from cyclegan.distribution.strategy import allow_memory_growth, device_names
-from cyclegan.errors import UserError, check_path, describe_missing, printable
+from cyclegan.errors import UserError, check_path, counted, describe_missing, printable
 from cyclegan.images.value_range import to_float
 from cyclegan.inference import conversions, tiles
 from cyclegan.inference.conversions import PRECISIONS, TILE, Path, Size
@@ -88,10 +88,12 @@ class Model:
         networks = {network.name: network for network in self.generators.values()}
         self._checkpoints = CheckpointManager(self.path / "checkpoints", networks)
         self.restore(checkpoint)
-        if not (saved.imported or self.config.run.init_from or self.train_state.step):
+        state = self.train_state
+        if not (saved.imported or self.config.run.init_from) and not (state.epoch and state.step):
+            steps = counted(state.step, "step")
             logger.warning(
-                f"{self.checkpoint} is from before the first step of training, so its networks are random;"
-                " expected a later one"
+                f"{self.checkpoint} is from the first epoch, after {steps} of training, so its networks are hardly"
+                " trained; expected a later one"
             )
 
     def restore(self, checkpoint: str | None = None) -> None:

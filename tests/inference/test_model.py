@@ -16,6 +16,8 @@ from cyclegan.images.image import DecodedImage
 from cyclegan.inference import model as model_module
 from cyclegan.inference.model import Model, load_on_devices
 from cyclegan.networks import compat
+from cyclegan.run.checkpoints import CheckpointManager
+from cyclegan.run.train_state import TrainState
 from tests.inference.arrays import images
 from tests.inference.runs import TINY, UNET, make_run
 
@@ -55,15 +57,17 @@ def test_checkpoint_and_precision_can_be_chosen(tmp_path, strategies):
 
 
 def test_random_networks_cause_a_warning(tmp_path, strategies, caplog):
-    _, config = make_run(tmp_path / "run", strategies[1])
+    gan, config = make_run(tmp_path / "run", strategies[1])
+    CheckpointManager(tmp_path / "run" / "checkpoints", gan.state()).save(TrainState(step=3))
     caplog.clear()  # TensorFlow remarks on the functions of all runs so far
     Model(tmp_path / "run", "epoch_0001")
     assert not caplog.messages  # without data, a run counts as imported
     serialization.save(tmp_path / "run" / "config.json", config, compat.stack(), {"trainA": "2 images"})
-    Model(tmp_path / "run", "epoch_0001")
-    Model(tmp_path / "run")
-    (text,) = caplog.messages
-    assert "epoch_0001" in text and " is from before the first step of training" in text
+    for name in ("epoch_0001", "epoch_0000", "epoch_0002"):
+        Model(tmp_path / "run", name)
+    assert len(caplog.messages) == 2
+    for text, name, steps in zip(caplog.messages, ("epoch_0001", "epoch_0000"), (0, 3)):
+        assert name in text and f" is from the first epoch, after {steps} steps of training" in text
 
 
 def test_a_damaged_checkpoint_is_skipped_or_refused_by_name(tmp_path, strategies, caplog):
