@@ -188,8 +188,8 @@ def translate(
         UserError: There are no images, or files to write exist, or two have the same name, or their format does not
             support the result, or there is no such option; nothing was written.
     """
-    given = source if isinstance(source, (list, tuple)) else [source]
-    *sources, out = [each.path if isinstance(each, Model) else each for each in (*given, target)]
+    given = [*source, target] if isinstance(source, (list, tuple)) else [source, target]
+    *sources, out = [each.path if isinstance(each, Model) else each for each in given]
     for each in (*sources, out):
         check_path(each)
     if isinstance(run, (str, os.PathLike)):

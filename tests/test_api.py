@@ -24,6 +24,7 @@ from cyclegan.inference.model import Model
 
 SETTINGS = {"dataset": "stripes", "image_size": 32, "filters": 2, "residual_blocks": 1, "max_dataset_size": 4}
 SETTINGS.update(no_peak=True, steps_per_call=1, evaluate_every=2, precision="float32")
+EarlyStopping, LambdaCallback = tf.keras.callbacks.EarlyStopping, tf.keras.callbacks.LambdaCallback
 
 
 class Recorder:
@@ -109,16 +110,10 @@ def test_unknown_options_are_explained(trained, tmp_path):
             lambda: cyclegan.translate(run, tmp_path, tmp_path / "out", overwite=True),
             r"overwite \(do you mean overwrite",
         ),
-        (
-            lambda: run.export(tmp_path / "g.onnx", size="64x32"),
-            r"^size '64x32': expected \(width, height\) in",
-        ),
+        (lambda: run.export(tmp_path / "g.onnx", size="64x32"), r"^size '64x32': expected \(width, height\)"),
         (lambda: cyclegan.translate(run, [], tmp_path / "out"), r"^source \[\]: expected at least one file or folder"),
         (lambda: cyclegan.translate(run, None, tmp_path / "out"), "^None: expected a path"),
-        (
-            lambda: cyclegan.translate(run, tmp_path, tmp_path, batch_size="8"),
-            "batch_size '8': expected at least 1 image",
-        ),
+        (lambda: cyclegan.translate(run, tmp_path, tmp_path, batch_size="8"), "batch_size '8': expected at least"),
         (lambda: run.evaluate(max_images="5"), "max_images '5': expected at least 2"),
         (lambda: cyclegan.load(run.path, tiles=512), r"^unknown settings: tiles \(do you mean tile\?\)$"),
     ):
@@ -136,15 +131,12 @@ def test_swapped_paths_are_named(trained, tmp_path):
             cyclegan.translate(images, given, tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    "callbacks",
-    [Recorder(), Recorder, [Recorder], [object()], None, "Recorder", [tf.keras.callbacks.EarlyStopping("loss")]],
-)
+@pytest.mark.parametrize("callbacks", [Recorder(), Recorder, [Recorder], [object()], None, "x", [EarlyStopping()]])
 def test_callbacks_that_cannot_be_called_are_refused_first(callbacks, tmp_path):
     with pytest.raises(cyclegan.UserError, match=r"^callbacks .*: expected a list of objects with .* on_epoch_end"):
         cyclegan.train(output_dir=tmp_path / "run", callbacks=callbacks, **SETTINGS)
     assert not (tmp_path / "run").exists()
-    _check_callbacks([tf.keras.callbacks.LambdaCallback(on_epoch_end=print)])
+    _check_callbacks([LambdaCallback(on_epoch_end=print)])
 
 
 def test_a_run_says_what_it_is(trained):
@@ -235,13 +227,12 @@ def test_a_path_that_cannot_be_is_an_error(trained, tmp_path, path):
 
 def test_values_of_python_become_those_of_the_flags(trained):
     run, _ = trained
-    for given, expected in (
-        ({"epoch_size": 8, "epochs": np.int64(1), "lr": np.float32(0.5)}, {"epoch_size": "8", "epochs": 1, "lr": 0.5}),
-        ({"value_range_x": (0, 255), "diffaugment": ["color"]}, {"value_range_x": "0:255", "diffaugment": "color"}),
-        ({"init_from": run, "output_dir": run}, {"init_from": str(run.checkpoint), "output_dir": str(run.path)}),
-        ({"no_flip": np.bool_(True), "image_size": 2.5, "size": (4, 2)}, {"no_flip": True, "size": (4, 2)}),
-    ):
-        assert expected.items() <= _plain(given).items()
+    given = {"epochs": np.int64(1), "lr": np.float32(0.5), "no_flip": np.bool_(True), "init_from": run, "data_dir": run}
+    paths = {"init_from": str(run.checkpoint), "data_dir": str(run.path)}
+    assert _plain(given) == {"epochs": 1, "lr": 0.5, "no_flip": True, **paths}
+    given = {"epoch_size": 8, "value_range_x": (0, 255), "diffaugment": ["color", "cutout"], "size": (4, 2)}
+    texts = {"epoch_size": "8", "value_range_x": "0:255", "diffaugment": "color,cutout"}
+    assert _plain(given) == {**texts, "size": (4, 2)}
 
 
 @pytest.mark.parametrize(
@@ -250,6 +241,7 @@ def test_values_of_python_become_those_of_the_flags(trained):
         ({"epoch": 2}, r"unknown settings: epoch \(do you mean epochs\?\)$"),
         ({"dataroot": "x"}, r"unknown settings: dataroot \(here: dataset\)$"),
         ({"dataset": "no such folder"}, "no such folder"),
+        ({"dataset": ["a", "b"]}, r"^dataset \['a', 'b'\]: expected a text"),
         ({"epochs": "ten"}, "^epochs 'ten': expected a whole number"),
         ({"objective": 3}, "objective 3: expected one of cyclegan"),
         ({"objective": "cut", "lambda_cycle": 1.0}, "lambda_cycle belongs to objective cyclegan"),

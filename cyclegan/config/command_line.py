@@ -64,7 +64,6 @@ REFERENCE_FLAGS = {
     "direction": "both directions are trained",
 }
 FOREIGN_FLAGS = {**REFERENCE_FLAGS, "resume": "the same command again"}
-CLOSE = 0.7  # similarity of names, from 0 to 1, from which one is taken for the other
 WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
 # Flags whose values are URIs, KIND:FILE, or may be empty.
 WITHOUT_PATHS = ("--mlflow", "--features", "--evaluate_features", "--diffaugment")
@@ -115,7 +114,7 @@ def explain(text: str, flags: Collection[str], hints: Mapping[str, str] = Mappin
     if meant and (not meant.startswith("--") or meant.replace(",", "").split()[0] in flags):
         return f"{flag} (here: {meant})"
     names = [name[2:] for name in flags]
-    similar = difflib.get_close_matches(flag[2:], names, 1, CLOSE) or [n for n in names if n.startswith(f"{flag[2:]}_")]
+    similar = difflib.get_close_matches(flag[2:], names, 1, 0.7) or [n for n in names if n.startswith(f"{flag[2:]}_")]
     return f"{flag} (do you mean --{similar[0]}?)" if similar else flag
 
 

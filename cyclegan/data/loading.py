@@ -33,11 +33,10 @@ VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 
 
 class UnreadableImageError(Exception):
-    """An image cannot be decoded. The text is its name and the reason, one printable line."""
+    """An image cannot be decoded. The arguments, and the text, are its name and the reason, in one printable line."""
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name} ({reason})")
-        self.name, self.reason = name, reason
+    def __str__(self) -> str:
+        return "{} ({})".format(*self.args)
 
 
 @dataclasses.dataclass(eq=False)
@@ -150,8 +149,7 @@ def for_each(items: Sequence[Item], function: Callable[[Item], object], title: s
     """Call a function of an image for each item, several at a time.
 
     Raises:
-        UserError: The function raised `UnreadableImageError` for some items; the text has at most ten reasons, with
-            names.
+        UserError: The function raised `UnreadableImageError` for some items; the text names at most ten.
     """
     found: dict[str, set[str]] = {}  # names by the reason
 
@@ -159,7 +157,8 @@ def for_each(items: Sequence[Item], function: Callable[[Item], object], title: s
         try:
             function(item)
         except UnreadableImageError as error:
-            found.setdefault(error.reason, set()).add(error.name)
+            name, reason = error.args
+            found.setdefault(reason, set()).add(name)
 
     bar = terminal.progress_bar(bars, desc=title, total=len(items), unit=" images", leave=False)
     threads = min(32, available_cores() + 4)  # Python's default, for the cores of this process
@@ -167,15 +166,11 @@ def for_each(items: Sequence[Item], function: Callable[[Item], object], title: s
         for _ in pool.map(call, items):
             bar.update()
     if found:
-        shown = max(1, MAX_NAMED // len(found))
-        groups = [(sorted(names), reason) for reason, names in found.items()]
-        texts = [f"{_some(names, shown)} ({reason})" for names, reason in sorted(groups)]
         advice = "expected readable ones: repair or remove them"
-        if all("--" in reason for reason in found):
-            advice = "expected ones that fit the flags: set those that are named, or use other images"
-        elif any("--" in reason for reason in found):
-            advice += ", or set the flags that are named"
-        number = sum(len(names) for names in found.values())
+        if any("--" in reason for reason in found):
+            advice = "expected ones that fit the flags: set those that are named, or repair or remove the files"
+        shown, number = max(1, MAX_NAMED // len(found)), sum(map(len, found.values()))
+        texts = sorted(f"{_some(sorted(names), shown)} ({reason})" for reason, names in found.items())
         raise UserError(f"{number} of {len(items)} images cannot be used; {advice}: {_some(texts, MAX_NAMED, '; ')}")
 
 

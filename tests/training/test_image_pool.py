@@ -1,3 +1,5 @@
+from unittest import mock
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -122,10 +124,8 @@ def test_another_global_batch_or_size_empties_the_pool(size, batch):
 
 
 def test_images_that_are_too_large_are_named(monkeypatch):
-    def refuse(shape):
-        raise tf.errors.ResourceExhaustedError(None, None, "")
-
-    monkeypatch.setattr(tf, "zeros", refuse)
+    error = tf.errors.ResourceExhaustedError(None, None, "")
+    monkeypatch.setattr(tf, "zeros", mock.Mock(side_effect=error))
     text = "--pool_size 50: its images of 100000 x 100000 pixels take 6,000 GB .* smaller --image_size or --pool_size"
     with pytest.raises(UserError, match=text):
         ImagePool(50, 1, (100_000, 100_000, 3))
