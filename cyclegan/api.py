@@ -49,7 +49,7 @@ class Run(Model):
         """Load a run.
 
         Args:
-            run: Folder of the run.
+            run: Folder of the run, or RUN/checkpoints/NAME.
             checkpoint: Name of a checkpoint, such as "epoch_0010" or "best-x2y"; by default the newest.
             options: `precision` ("float32", "bfloat16" or "float16"), `tile` (side in pixels of the largest square that
                 is translated at once) and `device` (TensorFlow's name, such as "GPU:1").

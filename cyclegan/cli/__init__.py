@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from cyclegan.errors import UserError, check_path, describe_missing, printable
 from cyclegan.export import ENDINGS, MARKERS
-from cyclegan.run.run_directory import find_checkpoints
+from cyclegan.run.run_directory import find_checkpoints, saved_checkpoints, split_checkpoint
 
 
 def describe_path(path: str | os.PathLike[str]) -> str:
@@ -21,6 +21,8 @@ def describe_path(path: str | os.PathLike[str]) -> str:
         return describe_missing(path, "file or folder").replace("no such", "no", 1)
     if (path / "config.json").is_file():
         return "a run"
+    if saved_checkpoints(path / "checkpoints"):
+        return "a run whose config.json is missing"
     if path.suffix in ENDINGS or any((path / name).is_file() for name in MARKERS.values()):
         return "an exported network"
     if path.is_file():
@@ -34,10 +36,12 @@ def check_run(
 ) -> None:
     """Raise `UserError` if a path is not a run, naming another argument that is one, or has no such checkpoint."""
     check_path(run)
-    folder = pathlib.Path(run).expanduser()
+    folder, name = split_checkpoint(run)
     if (folder / "config.json").is_file():
-        if checkpoint:
-            find_checkpoints(folder / "checkpoints", checkpoint)
+        if checkpoint and name:
+            raise UserError(f"{printable(run)} with --checkpoint {checkpoint}: expected one of them")
+        if checkpoint or name:
+            find_checkpoints(folder / "checkpoints", checkpoint or name)
         return
     what = f"{printable(run)} is {describe_path(run)}"
     if swapped := [other for other in others if describe_path(other) == "a run"]:

@@ -10,6 +10,7 @@ import functools
 import io
 import itertools
 import json
+import logging
 import math
 import os
 import pathlib
@@ -22,11 +23,13 @@ from typing import Any
 
 from cyclegan import terminal, whole_file
 from cyclegan.cli import check_run, columns
+from cyclegan.cli.evaluate import to_json
 from cyclegan.config import serialization
 from cyclegan.config.command_line import ArgumentParser
 from cyclegan.errors import UserError, printable
 from cyclegan.run import metrics_log
 
+logger = logging.getLogger("cyclegan.compare")
 ABSENT = "-"  # a setting or a metric that a run lacks
 NOT_COMPARED = {"output_dir", "clear_output_dir"}
 PER_ROW = 4  # plots of the figure
@@ -79,10 +82,10 @@ class Run:
 
 
 def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
-    """Read the settings and the metrics of runs, which may be training.
+    """Read the settings and the metrics of runs, which may be training; leave out those that are damaged.
 
     Raises:
-        UserError: A folder holds no run, or its configuration is damaged.
+        UserError: A folder holds no run, or the configurations of all are damaged.
     """
     for folder in folders:
         check_run(os.fspath(folder))
@@ -90,7 +93,15 @@ def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
     names = [path.resolve().name for path in paths]
     if len(set(names)) < len(names):
         names = [str(path) for path in paths]
-    return [_read(name, path) for name, path in zip(names, paths)]
+    runs = []
+    for name, path in zip(names, paths):
+        try:
+            runs.append(_read(name, path))
+        except UserError as error:
+            if not runs and path is paths[-1]:
+                raise
+            logger.warning("left out: %s", error)
+    return runs
 
 
 def _read(name: str, path: pathlib.Path) -> Run:
@@ -146,6 +157,7 @@ def notes(runs: Sequence[Run]) -> list[str]:
     """Return lines about settings that changed within a run, and about losses that can't be compared."""
     lines = [line for run in runs for line in run.describe_changes()]
     lines += [f"{run.name}: {run.few}" for run in runs if run.few]
+    lines += [f"{run.name}: has no metrics" for run in runs if not _metrics([run])]
     changed = [text.split(" ")[0] for run in runs for _, texts in run.changes for text in texts]
     if weights := sorted({name for name in (*_differing(runs), *changed) if WEIGHTS.match(name)}):
         lines.append(f"The losses contain other weights ({', '.join(weights)}): compare errors and scores, not losses")
@@ -276,19 +288,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print the comparison, and write the curves.
 
     Raises:
-        UserError: A folder holds no run, no run has finished an epoch, or the PNG can't be written.
+        UserError: A folder holds no run, no run has finished an epoch, or a file can't be written.
     """
     description = "Compare runs: settings that differ, last and best metrics side by side, and their curves."
     parser = ArgumentParser(description=description, hints={"output": "--png"})
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, which may still be training")
     png = "file for the curves, replaced (default: comparison.png)"
     parser.add_argument("--png", default="comparison.png", metavar="FILE", help=png)
+    parser.add_argument("--json", metavar="FILE", help="also write settings and metrics to this file, replaced")
     arguments = parser.parse_args(argv)
+    if not arguments.png.lower().endswith(".png"):
+        raise UserError(f"--png {printable(arguments.png)}: expected a name that ends in .png")
     files = [path for path in arguments.runs if os.path.isfile(path)]  # beside the runs, by the pattern runs/*
     runs = read([path for path in arguments.runs if path not in files] or files)
-    file = whole_file.check_file(arguments.png)
+    file, data = (path and whole_file.check_file(path) for path in (arguments.png, arguments.json))
     left_out = [f"Left out, as these are files, not runs: {printable(', '.join(files))}"] if files else []
     print(*table(runs), VALUES, *notes(runs), *left_out, sep="\n", flush=True)
+    if data:
+        data.parent.mkdir(parents=True, exist_ok=True)
+        whole_file.write(data, to_json([dataclasses.asdict(run) for run in runs]))
     file.parent.mkdir(parents=True, exist_ok=True)
     whole_file.write(file, curves_png(runs))
     print(f"Curves: {printable(file)}")

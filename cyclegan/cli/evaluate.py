@@ -18,6 +18,7 @@ from cyclegan.cli import check_run, columns
 from cyclegan.config.command_line import ArgumentParser, direction_name
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import counted, printable
+from cyclegan.run.run_directory import split_checkpoint
 
 TITLES = {  # of the scores that `Evaluator` computes
     "FID": "FID",
@@ -39,7 +40,7 @@ def parse_args(argv: Sequence[str] | None) -> argparse.Namespace:
         epilog="The project's docs/evaluation.md explains the scores, and which of them can be compared.",
     )
     which, add = parser.add_mutually_exclusive_group(), parser.add_argument
-    add("run", metavar="RUN", help="folder of the run")
+    add("run", metavar="RUN", help="folder of the run, or RUN/checkpoints/NAME")
     which.add_argument("--checkpoint", metavar="NAME", help="such as epoch_0100 or best-x2y (default: the newest)")
     every = "score every checkpoint of the run, in one table with a line for each"
     which.add_argument("--all_checkpoints", action="store_true", help=every)
@@ -83,6 +84,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
     all_checkpoints = arguments.pop("all_checkpoints")
     path = file and whole_file.check_file(file)
     check_run(run, checkpoint=checkpoint)
+    run, name = split_checkpoint(run)
+    checkpoint = checkpoint or name
     with terminal.phase("Starting TensorFlow", if_slow=True), terminal.start():
         from cyclegan.evaluation.score_run import ScoreOptions, score_checkpoints, score_run
 

@@ -41,7 +41,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description="Export a trained generator, and compare the output of the file with the network's."
     )
     add = parser.add_argument
-    add("run", metavar="RUN", help="folder of the run")
+    add("run", metavar="RUN", help="folder of the run, or RUN/checkpoints/NAME")
     add("out", metavar="OUT", help="file to write, a folder for savedmodel, web and hub")
     add(
         "--format",

@@ -169,7 +169,7 @@ def parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     """Return the arguments of the command line."""
     parser = ArgumentParser(description="Serve a run: a page that translates images, and POST /translate.")
     add = parser.add_argument
-    add("run", metavar="RUN", help="folder of the run")
+    add("run", metavar="RUN", help="folder of the run, or RUN/checkpoints/NAME")
     add("--checkpoint", metavar="NAME", help="one of the run's checkpoints (default: the newest)")
     add("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine)")
     add("--port", type=int, default=8000, help="port to listen at; 0: any free one (default: 8000)")

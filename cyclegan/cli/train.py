@@ -53,11 +53,13 @@ def train(
     check_packages(config.run)
     from cyclegan.data.sources import check_dataset
 
-    check_dataset(config.data)
+    folder = pathlib.Path(config.run.output_dir)
+    is_own = _own_settings(folder).get("dataset") == config.data.dataset  # nobody typed it
+    check_dataset(config.data, folder if is_own else "")
     check_output_dir(config)
-    _refuse_images(pathlib.Path(config.run.output_dir))
+    _refuse_images(folder)
 
-    last_checkpoint = functools.partial(describe_last, pathlib.Path(config.run.output_dir))
+    last_checkpoint = functools.partial(describe_last, folder)
     # Not earlier: --help and wrong flags need not wait for TensorFlow.
     with terminal.phase("Starting TensorFlow"), terminal.start():
         from cyclegan.distribution.startup import start_workers
@@ -134,17 +136,16 @@ def _own_settings(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _refuse_absent_run(folder: pathlib.Path, clear: bool) -> None:
-    """Raise `UserError` if a folder, perhaps a mistyped one, has no run to resume, or none to start over."""
+    """Raise `UserError` if a folder, perhaps a mistyped one, has no run to resume, or its run starts over."""
     has_config = (folder / "config.json").exists()
-    if saved_checkpoints(folder / "checkpoints") or (has_config and clear):
+    if saved_checkpoints(folder / "checkpoints") and not clear:
         return
+    what = "starts over" if has_config and clear else f"holds no run{' with a checkpoint' * has_config}"
     runs = [] if folder.exists() else [path.parent.name for path in folder.parent.glob("*/config.json")]
     similar = difflib.get_close_matches(folder.name, runs, 1)
-    raise UserError(
-        f"{folder} holds no run{' with a checkpoint' * has_config}"
-        f"{f' (do you mean {folder.parent / similar[0]}?)' if similar else ''}; a new run needs --dataset"
-        f"{f' {folder}' if (folder / 'trainA').is_dir() else ''}"
-    )
+    what += f" (do you mean {folder.parent / similar[0]}?)" if similar else ""
+    dataset = f" {folder}" if (folder / "trainA").is_dir() else ""
+    raise UserError(f"{folder} {what}; a new run needs --dataset{dataset}")
 
 
 def _refuse_images(folder: pathlib.Path) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import functools
 import glob
+import itertools
 import logging
 import os
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +24,7 @@ from cyclegan.images import formats
 from cyclegan.inference.conversions import MIN_TILE, PRECISIONS, TILE, check_tile
 from cyclegan.inference.file_translator import Request
 from cyclegan.inference.translate_files import make_plan, translate_plan
+from cyclegan.run.run_directory import split_checkpoint
 
 logger = logging.getLogger("cyclegan.translate")
 
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     check_paths(run, inputs, output, checkpoint)
     check_tile(tile)
-    config = serialization.load(pathlib.Path(run).expanduser() / "config.json").config
+    config = serialization.load(split_checkpoint(run)[0] / "config.json").config
     plan = make_plan(config, inputs, output, Request(**arguments))
     with terminal.start():
         from cyclegan.inference.model import load_on_devices
@@ -65,8 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "Images skipped because their translations exist: {}": report.skipped,
         f"Images of more than {tile} x {tile} pixels, translated in tiles: {{}}. A larger --tile is faster, but needs"
         " more memory": report.tiled,
-        f"Files of images that are much larger than those of the training, {width} x {height} pixels: {{}}. The"
-        " networks have seen nothing at this scale: try --size": report.far_larger,
+        f"Files with images much larger than in training, {width} x {height} pixels: {{}}. If their translations are"
+        " poor, make the images smaller with --size": report.far_larger,
         "Files with several pages, slices or frames: {}; only the first of each was translated: --stacks all translates"
         " all, into TIFF, NIfTI or NumPy files": report.cut,
         "Files with more channels than the run uses: {}; of RGB and others, only RGB was translated, of the pages of a"
@@ -101,9 +102,9 @@ def check_paths(run: str, inputs: Sequence[str], output: str, checkpoint: str | 
 def _parse(argv: Sequence[str] | None) -> dict[str, Any]:
     parser = ArgumentParser(
         usage="%(prog)s RUN INPUT [INPUT ...] OUTPUT [FLAG ...]",
-        description="Translate images with the generators of a run. RUN is its folder. INPUT is an image or film, a"
-        " folder (with its subfolders), or a pattern in quotes: 'horses/**/*.jpg'. OUTPUT is a folder; for a single"
-        " image or film also a file.",
+        description="Translate images with the generators of a run. RUN is its folder, or RUN/checkpoints/NAME. INPUT"
+        " is an image or film, a folder (with its subfolders), or a pattern in quotes: 'horses/**/*.jpg'. OUTPUT is a"
+        " folder; for a single image or film also a file.",
         hints=HINTS,
     )
     add = parser.add_argument
@@ -154,6 +155,10 @@ def _parse(argv: Sequence[str] | None) -> dict[str, Any]:
     if len(arguments["paths"]) < 3:
         given = " and ".join(f"{path} ({describe_path(path)})" for path in arguments["paths"]) or "nothing"
         parser.error(f"received {printable(given)}, expected RUN INPUT OUTPUT: a run, images, and a folder to write to")
+    if arguments["size"]:
+        width, numbers = arguments["size"][0], filter(str.isdecimal, arguments["paths"])
+        for height in itertools.filterfalse(os.path.exists, numbers):
+            parser.error(f"--size {width} and {height}, no file or folder: expected {width}x{height}, or ./{height}")
     return arguments
 
 

@@ -23,7 +23,7 @@ from cyclegan.config.config import (
     section_classes,
     settings_of,
 )
-from cyclegan.config.fields import Setting
+from cyclegan.config.fields import Setting, refuse
 from cyclegan.errors import UserError, check_path
 
 _PAPER = {
@@ -64,9 +64,20 @@ REFERENCE_FLAGS = {
     "direction": "both directions are trained",
 }
 FOREIGN_FLAGS = {**REFERENCE_FLAGS, "resume": "the same command again"}
+NEEDS = {  # flags that have no effect without another one
+    **dict.fromkeys(("lambda_paired", "paired_share"), "paired_names"),
+    **dict.fromkeys(("patience", "evaluate_features"), "evaluate_every"),
+}
 WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
 # Flags whose values are URIs, KIND:FILE, or may be empty.
 WITHOUT_PATHS = ("--mlflow", "--features", "--evaluate_features", "--diffaugment")
+MESSAGES = {  # ends of messages of argparse, and the same in the style of `refuse`
+    r": invalid int value: (.*)": r" \2: expected a whole number",
+    r": invalid float value: (.*)": r" \2: expected a number",
+    r": invalid choice: (.*) \(choose from (.*)\)": r" \2: expected one of \3",
+    r": ('.*': expected .*)": r" \2",
+    r"(.*)": r"\2",
+}
 NEGATIVE_RANGE = re.compile(r"-[\d.].*[:e]")  # LO:HI with a negative LO; also -1e9
 
 
@@ -89,7 +100,7 @@ class ArgumentParser(argparse.ArgumentParser):
         for before, text in zip(["", *argv], argv):
             flag, has_value, value = text.partition("=") if text.startswith("--") else (before, "=", text)
             if has_value and flag not in WITHOUT_PATHS:
-                check_path(value)
+                check_path(value, flag if flag.startswith("--") else "")
         given, unknown = self.parse_known_intermixed_args(argv, namespace)
         wrong = [
             explain(text, self._option_string_actions, self._hints)
@@ -101,7 +112,9 @@ class ArgumentParser(argparse.ArgumentParser):
         return given
 
     def error(self, message: str) -> NoReturn:
-        """Print a message about the command line, and exit with code 2."""
+        """Print a message about the command line in the style of `refuse`, and exit with code 2."""
+        for pattern, plain in MESSAGES.items():
+            message = re.sub(rf"argument (--\w+){pattern}", rf"\1{plain}", message)
         self.exit(2, f"{self.prog}: {message}; --help lists the flags\n")
 
 
@@ -195,7 +208,7 @@ def configure(
         own: Settings of the run that resumes.
 
     Raises:
-        UserError: A value cannot work, belongs to a component that is not chosen, or contradicts the networks.
+        UserError: A value cannot work, has no effect, or contradicts the networks.
     """
     fixed = {name: each for name, each in (networks or {}).items() if not (name in WITHOUT_WEIGHTS and name in given)}
     wrong = [
@@ -208,7 +221,11 @@ def configure(
     settings = {**given, **{name: value for name, (value, _) in fixed.items()}}
     below = settings_below(settings, own)
     settings.pop("config", None)
-    return Config.from_settings(below, **settings)
+    config = Config.from_settings(below, **settings)
+    for name, needed in NEEDS.items():
+        if given.get(name) not in (None, all_settings()[name].field.default) and not config.settings()[needed]:
+            refuse(name, given[name], f"--{needed}, too")
+    return config
 
 
 def settings_below(given: Mapping[str, Any], own: Optional[Mapping[str, Any]] = None) -> dict[str, Any]:

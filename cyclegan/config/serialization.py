@@ -108,12 +108,13 @@ def with_measured_ranges(saved: Config, config: Config) -> Config:
 def changed_settings(saved: Config, config: Config, on_resume: str) -> list[str]:
     """Return a text such as "lr 0.1 -> 0.2" for each setting of a kind that differs and that both configurations have.
 
-    Fixed settings that follow from others are left out, because nobody typed them, unless no others differ.
+    Settings that follow from others, which nobody typed, are left out; the dataset stands for fixed ones, if alone.
     """
     before, after = saved.settings(), config.settings()
     names = [name for name in before if name in after and before[name] != after[name]]
     differing = [name for name in names if all_settings()[name].field.metadata["on_resume"] == on_resume]
-    if on_resume == FIXED:
-        chosen = saved.chosen_settings().keys() | config.chosen_settings().keys()
-        differing = [name for name in differing if name in chosen] or differing
-    return [f"{name} {before[name]!r} -> {after[name]!r}" for name in differing]
+    chosen = saved.chosen_settings().keys() | config.chosen_settings().keys()
+    typed = [name for name in differing if name in chosen]
+    if on_resume == FIXED and differing and not typed:
+        typed = ["dataset"] if "dataset" in names else differing
+    return [f"{name} {before[name]!r} -> {after[name]!r}" for name in typed]

@@ -123,15 +123,18 @@ def load_domains(
     )
 
 
-def check_dataset(data: DataConfig) -> None:
-    """Raise `UserError` if the dataset's folder does not exist, or if no prepared datasets can be in --data_dir."""
+def check_dataset(data: DataConfig, run: str | os.PathLike[str] = "") -> None:
+    """Raise `UserError` if the folder of the images, which --dataset or a run names, or --data_dir cannot be used."""
     if data.is_tfds:
         data.tfds_folder  # noqa: B018  raises the error
     if data.folder is not None and not data.folder.is_dir():
+        missing = describe_missing(data.folder)
+        if run:
+            raise UserError(f"{run}: its images, {data.folder}: {missing}; expected --dataset with their folder")
         from cyclegan.data import tfds_source
 
         raise UserError(
-            f"--dataset {data.dataset}: {describe_missing(data.folder)}; expected a folder with trainA"
+            f"--dataset {data.dataset}: {missing}; expected a folder with trainA"
             f" and trainB, stripes, scenes, or cycle_gan/NAME with NAME one of"
             f" {', '.join(tfds_source.cycle_gan_names())}"
         )

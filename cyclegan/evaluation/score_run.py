@@ -145,9 +145,8 @@ class _Scorer:
         changes = {name: value for name, value in changes.items() if value}
         config = model.config.replace(cache="none", **changes, **PROTOCOLS.get(options.protocol or "", {}))
         self._data = data = config.data
-        if data.folder and not options.dataset and not data.folder.is_dir():
-            missing = describe_missing(data.folder)
-            raise UserError(f"{model.path}: its images, {data.folder}: {missing}; expected --dataset with their folder")
+        if not options.dataset:
+            sources.check_dataset(data, model.path)
         features = options.features or ("fid" if options.protocol else "inception")
         extractor = make_extractor(features, [model.channels(direction)[1] for direction in self._directions])
         domains = sources.load_domains(data, config.networks.multiple, splits=sources.TEST_SPLITS, bars=True)

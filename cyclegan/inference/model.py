@@ -22,7 +22,7 @@ from cyclegan.inference import conversions, tiles
 from cyclegan.inference.conversions import PRECISIONS, TILE, Path, Size
 from cyclegan.networks import compat, generators, normalization
 from cyclegan.run.checkpoints import CheckpointManager
-from cyclegan.run.run_directory import refuse_other_stack, saved_checkpoints
+from cyclegan.run.run_directory import refuse_other_stack, saved_checkpoints, split_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Model:
     that other programs may use them.
 
     Args:
-        run: Folder of the run.
+        run: Folder of the run, or RUN/checkpoints/NAME.
         checkpoint: Name of a checkpoint, such as "epoch_0010" or "best-x2y"; by default the newest that can be read.
         precision: "float32", "bfloat16" or "float16", in which the generators compute, whatever the training did.
         tile: Side in pixels of the largest square that is translated at once.
@@ -66,7 +66,7 @@ class Model:
         conversions.check_tile(tile)
         if precision not in PRECISIONS:
             raise UserError(f"precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
-        self.path = pathlib.Path(run).expanduser()
+        self.path, name = split_checkpoint(run)
         if not self.path.is_dir():
             raise UserError(f"{run}: {describe_missing(self.path)}; expected the folder of a run, see --output_dir")
         saved = serialization.load(self.path / "config.json")
@@ -87,7 +87,7 @@ class Model:
         self._functions: dict[tuple[str, np.dtype], tiles.Network] = {}
         networks = {network.name: network for network in self.generators.values()}
         self._checkpoints = CheckpointManager(self.path / "checkpoints", networks)
-        self.restore(checkpoint)
+        self.restore(checkpoint or name)
         state = self.train_state
         if not (saved.imported or self.config.run.init_from) and not (state.epoch and state.step):
             steps = counted(state.step, "step")

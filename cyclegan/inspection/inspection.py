@@ -144,7 +144,8 @@ def _find(
     reasons: Mapping[int, str],
 ) -> list[Finding]:
     """Return a finding of each kind, empty ones included; `reasons` has texts about unreadable images, by index."""
-    readable = np.flatnonzero(measures["readable"])
+    once = np.unique(names, return_index=True)[1]  # a single image is held out, too
+    readable = np.intersect1d(np.flatnonzero(measures["readable"]), once)
     is_constant = measures["deviation"][readable].max(axis=1) < CONSTANT_DEVIATION
     constant, rich = readable[is_constant], readable[~is_constant]
     mixed = _rarer_color(splits[rich] % 2, measures["colored"][rich], rich)

@@ -37,7 +37,7 @@ GRADIENTS = ("gradients of the generators", "gradients of the discriminators")
 LOSS_SCALE = "loss_scale"  # with float16 only
 SAMPLES = "samples"  # share of the batch that is samples, not padding
 
-# Behaviour of a loss in a training that works, by the last part of its name; TensorBoard shows it beside the curve.
+# Behaviour of a loss in a training that works, by the last part of its name, for TensorBoard (--load_fast=false).
 DESCRIPTIONS = {
     "loss": "The losses of generators and discriminators balance each other: near 0, the discriminator has won.",
     "cycle": "Falls as cycles come to resemble the originals.",

@@ -80,8 +80,9 @@ def log(
     epochs = config.optimization.epochs
     if checkpoint:
         done = state.train.pairs_done
-        part = f" and {done} of {train.epoch_size} pairs of the next" if done else ""
-        logger.info(f"Resumed from {checkpoint}: {state.epoch} of {epochs} epochs{part} are done")
+        part = f" and {done} of {train.epoch_size} pairs of the next" * bool(done)
+        whole = f" of {epochs} epochs" if state.epoch <= epochs else f" epochs (more than --epochs {epochs})"
+        logger.info(f"Resumed from {checkpoint}: {state.epoch}{whole}{part} are done")
     if state.epoch >= epochs:
         what = " or to profile" if performance.profile is not None else ""
         logger.info(f"Nothing is left to do{what}: raise --epochs to train longer")

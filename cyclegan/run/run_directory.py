@@ -59,10 +59,11 @@ def find_checkpoints(folder: pathlib.Path, name: str) -> list[pathlib.Path]:
     raise UserError(f"{folder / name}: no such checkpoint; expected {expected}")
 
 
-def split_checkpoint(path: str) -> tuple[pathlib.Path, str]:
-    """Return (folder of a run, name of a checkpoint) of the path RUN/checkpoints/NAME; no name for the path RUN."""
-    whole = pathlib.Path(path)
-    return (whole.parents[1], whole.name) if whole.parent.name == "checkpoints" else (whole, "")
+def split_checkpoint(path: str | os.PathLike[str]) -> tuple[pathlib.Path, str]:
+    """Return (folder of a run, name of a checkpoint) of the path RUN/checkpoints/NAME; no name for other paths."""
+    whole = pathlib.Path(path).expanduser()
+    is_checkpoint = whole.parent.name == "checkpoints" and (whole.parents[1] / "config.json").is_file()
+    return (whole.parents[1], whole.name) if is_checkpoint else (whole, "")
 
 
 def checkpoint_number(checkpoint: pathlib.Path) -> int:
@@ -250,8 +251,11 @@ class RunDirectory:
         saved = self._saved_data or fingerprint
         differ = [name for name in sorted({*saved, *fingerprint}) if saved.get(name) != fingerprint.get(name)]
         change = {name: f"{saved.get(name, 'none')} -> {fingerprint.get(name, 'none')}" for name in differ}
+        folder = self.config.data.folder
+        absent = [each for each in "AB" if folder and not (folder / f"test{each}").is_dir()]
+        title = {f"test{each}": f"held-out images of train{each}" for each in absent}
         self._refuse_differences(
-            [f"{name} {change[name]}" for name in differ if not name.endswith(BYTES)],
+            [f"{title.get(name, name)} {change[name]}" for name in differ if not name.endswith(BYTES)],
             "the images and masks of its start: put them back, or give the folder that has them as --dataset; or train"
             f" on other images from these weights, with --init_from {self.path} and another --output_dir",
         )

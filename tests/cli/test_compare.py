@@ -143,8 +143,12 @@ def test_the_environment_does_not_change_the_drawing(tmp_path, runs):
 def test_the_command_prints_the_table_and_writes_the_curves(runs, tmp_path, capsys):
     png = tmp_path / "curves.png"
     (tmp_path / "README.md").write_text("Runs")  # the pattern * names it, too
-    compare.main([*map(str, runs), str(tmp_path / "README.md"), "--png", str(png)])
+    written = ["--png", str(png), "--json", str(tmp_path / "runs.json")]
+    compare.main([*map(str, runs), str(tmp_path / "README.md"), *written])
     text = capsys.readouterr().out
+    first, second = json.loads((tmp_path / "runs.json").read_text())
+    assert first["curves"]["test"]["error/MAE"] == {"1": 3.0, "2": 1.0, "3": 2.0}
+    assert (second["name"], second["settings"]["objective"]) == ("b", "cut")
     assert "best 1 in 2" in text and "\nValues of the last epoch, on held-out images; speed" in text
     assert f"\nLeft out, as these are files, not runs: {tmp_path / 'README.md'}\n" in text
     with pytest.raises(UserError, match="README.md is a file; expected the folder of a run"):
@@ -160,6 +164,12 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path, runs):
     assert [run.name for run in compare.read([runs[0], other])] == [str(runs[0]), str(other)]
 
 
+def test_a_damaged_run_is_left_out(tmp_path, runs, caplog):
+    (make_run(tmp_path / "z", [1.0]) / "config.json").write_text("{")
+    assert [run.name for run in compare.read([tmp_path / "z", *runs])] == ["a", "b"]
+    assert caplog.messages[0].startswith(f"left out: {tmp_path}/z/config.json can't be read as the configuration")
+
+
 def test_mistakes_are_one_sentence(tmp_path, runs):
     with pytest.raises(UserError, match="none is no file or folder; expected the folder of a run"):
         compare.read([runs[0], tmp_path / "none"])
@@ -172,7 +182,10 @@ def test_mistakes_are_one_sentence(tmp_path, runs):
     (tmp_path / "config.json").write_text("")
     with pytest.raises(UserError, match="/config.json can't be read as the configuration of a run"):
         compare.read([tmp_path])
+    with pytest.raises(UserError, match=r"--png notes\.txt: expected a name that ends in \.png"):
+        compare.main([str(runs[0]), "--png", "notes.txt"])
     new = make_run(tmp_path / "new", [])
+    assert compare.notes(compare.read([runs[0], new]))[0] == "new: has no metrics"
     with pytest.raises(UserError, match="new: no metrics yet; expected a run that finished an epoch"):
         compare.curves_png(compare.read([new]))
     with pytest.raises(UserError, match="/proc: No such file or directory; expected a folder that can be written to"):

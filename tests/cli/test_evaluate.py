@@ -40,6 +40,9 @@ def test_scores_that_cannot_be_written_leave_the_file_as_it_was(tmp_path, monkey
     evaluate.main([str(tmp_path), "--json", str(file)])
     before = file.read_text()
     assert json.loads(before) == RESULT
+    (tmp_path / "checkpoints" / "best-x2y-3").mkdir(parents=True)
+    monkeypatch.setattr(score_run, "score_run", lambda run, name, _: {**RESULT, "checkpoint": f"{name} of {run}"})
+    assert evaluate.main([f"{tmp_path}/checkpoints/best-x2y-3"])["checkpoint"] == f"best-x2y-3 of {tmp_path}"
     monkeypatch.setattr(score_run, "score_run", lambda *_: {**RESULT, "step": 3})
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"No space left.*scores\.json"):

@@ -52,10 +52,10 @@ def test_a_mistyped_flag_is_refused_with_a_similar_one(capsys, command, meant):
         ("compare run --output a.png", "unknown arguments: --output (here: --png); --help"),
         ("inspect_data folder --json a.json", "unknown arguments: --json; --help"),
         ("translate run in out --results_dir a", "unknown arguments: --results_dir (here: OUTPUT, the last argument);"),
-        ("translate run in out --direction BtoA", "argument --direction: BtoA is y2x here; --help"),
-        ("translate run in out --direction up", "argument --direction: invalid choice: 'up' (choose from "),
-        ("export run out --direction AtoB", "argument --direction: AtoB is x2y here; --help"),
-        ("evaluate run --direction BtoA", "argument --direction: BtoA is y2x here; --help"),
+        ("translate run in out --direction BtoA", "--direction: BtoA is y2x here; --help"),
+        ("translate run in out --direction up", "--direction 'up': expected one of "),
+        ("export run out --direction AtoB", "--direction: AtoB is x2y here; --help"),
+        ("evaluate run --direction BtoA", "--direction: BtoA is y2x here; --help"),
     ],
 )
 def test_flags_and_values_of_other_programs_are_explained(capsys, command, text):

@@ -92,7 +92,7 @@ def test_a_config_file_wins_over_the_run_that_resumes(resume, tmp_path):
 
 
 def test_a_run_that_starts_over_has_the_defaults(resume, tmp_path):
-    _, after = resume("--preset fast --lr 0.5", "--clear_output_dir")
+    _, after = resume("--preset fast --lr 0.5", "--clear_output_dir --dataset photos")
     assert (after["lr"], after["filters"], after["preset"]) == (2e-4, 64, None)
     (tmp_path / "run" / "config.json").write_text("damaged")
     config, _ = train.configure(["--output_dir", str(tmp_path / "run")])
@@ -109,7 +109,9 @@ def test_a_run_that_starts_over_has_the_defaults(resume, tmp_path):
         ("--output_dir photos --preset fast --clear_output_dir", "^photos holds no run; a new run needs --dataset$"),
         ("--output_dir images", "^images holds no run; a new run needs --dataset images$"),
         ("--output_dir runs/w_photos", "^runs/w_photos holds no run with a checkpoint; a new run needs --dataset$"),
-        ("--output_dir runs/w_photos --clear_output_dir", None),
+        ("--output_dir runs/w_photos --clear_output_dir", "^runs/w_photos starts over; a new run needs --dataset"),
+        ("--output_dir runs/w_photos --clear_output_dir --dataset photos", None),
+        ("--dataset photos --init_from runs/w_photos/config.json", "a file of a run; .* --init_from runs/w_photos$"),
         ("--output_dir runs/new --dataset photos", None),
         ("--output_dir runs/new --config runs/w_photos/config.json", None),
         ("--output_dir runs/new --preset demo", None),
@@ -127,6 +129,12 @@ def test_a_new_run_with_an_output_folder_needs_a_dataset(monkeypatch, tmp_path, 
     with pytest.raises(UserError, match=text) as refused:
         train.configure(flags.split())
     assert refused.value.exit_code == 2
+
+
+def test_a_run_whose_images_have_moved_names_the_remedy(resume, tmp_path):
+    resume("", "")
+    with pytest.raises(UserError, match="run: its images, photos: no such folder; expected --dataset with their"):
+        train.main(["--output_dir", str(tmp_path / "run")])
 
 
 def test_an_output_folder_that_is_a_file_is_refused(tmp_path):

@@ -60,15 +60,19 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
     ("arguments", "text"),
     [
         ("nowhere in out", "nowhere is no file or folder; expected the folder of a run"),
+        ("lost in out", "lost is a run whose config.json is missing; expected the folder of a run"),
+        ("run/checkpoints/epoch_9 in out", "epoch_9: no such checkpoint; expected one of "),
+        ("run/checkpoints/a in out --checkpoint b", "run/checkpoints/a with --checkpoint b: expected one of them"),
         ("in run out", "in is a folder of images, run a run: swap them"),
         ("run in out --checkpoint epoch_9", "epoch_9: no such checkpoint; expected one of "),
         ("a.onnx in run", "a.onnx is an exported network, run a run: swap them"),
         ("run out in", "out is no file or folder, in a folder of images: swap them"),
         ("run in run", "run is a run; expected another folder for the translations"),
         ("in out", "received in (a folder of images) and out (no file or folder), expected RUN INPUT OUTPUT"),
-        ("run in out --size 0x7", "'0x7': expected a number of pixels, or WIDTHxHEIGHT"),
+        ("run in out --size 0x7", "--size '0x7': expected a number of pixels, or WIDTHxHEIGHT"),
+        ("run in/a.png out --size 50 40", "--size 50 and 40, no file or folder: expected 50x40, or ./40"),
         ("run in out --size 99999", "--size 99999 x 99999 pixels: expected at most 180 million"),
-        ("run in out --batch_size 0", "'0': expected a whole number of at least 1"),
+        ("run in out --batch_size 0", "--batch_size '0': expected a whole number of at least 1"),
         ("run in out --tile 100", "--tile 100: expected at least 512 pixels"),
         ("run in/a.png in/b.jpg in/h.jpg", "h.jpg is an image; expected a folder for the translations, as the last"),
     ],
@@ -76,6 +80,7 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
 def test_mistakes_are_named_before_tensorflow_is_loaded(run_folder, originals, tmp_path, arguments, text):
     (tmp_path / "run").symlink_to(run_folder)
     (tmp_path / "a.onnx").write_bytes(b"")
+    (tmp_path / "lost" / "checkpoints" / "epoch_0001-1").mkdir(parents=True)
     code = "import sys; sys.modules['tensorflow'] = None; from cyclegan.cli.translate import program; program()"
     command = [sys.executable, "-c", code, *arguments.split()]
     done = subprocess.run(
@@ -90,7 +95,7 @@ def test_mistakes_are_named_before_tensorflow_is_loaded(run_folder, originals, t
 def test_an_empty_path_is_refused(arguments):
     from cyclegan.cli import translate
 
-    with pytest.raises(UserError, match="^'': expected a text that is not empty"):
+    with pytest.raises(UserError, match=f"^{'--masks ' * ('--masks' in arguments)}'': expected a text that is"):
         translate.main(arguments)
 
 

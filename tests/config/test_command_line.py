@@ -113,9 +113,11 @@ def test_saved_networks_win_on_another_dataset(saved):
 @pytest.mark.parametrize(
     "flags, text",
     [
-        ("--epochs ten", "argument --epochs: invalid int value: 'ten'"),
-        ("--cache tape", "argument --cache: invalid choice: 'tape'"),
-        ("--steps_per_call 1.5", "argument --steps_per_call: invalid int value: '1.5'"),
+        ("--epochs ten", ": --epochs 'ten': expected a whole number; --help"),
+        ("--cache tape", ": --cache 'tape': expected one of "),
+        ("--steps_per_call 1.5", ": --steps_per_call '1.5': expected a whole number; --help"),
+        ("--lr small", ": --lr 'small': expected a number; --help"),
+        ("--lr", ": --lr: expected one argument; --help"),
         (
             "--dataroot photos --n-epochs=5 --bach-size 2 --lr 1 --xyzzy --gpu_ids 0,1 --num_threads 4",
             ": unknown arguments: --dataroot (here: --dataset), --n_epochs (here: --epochs, which includes the decay),"

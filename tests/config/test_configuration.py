@@ -47,6 +47,10 @@ def values(flags, *names):
         ("--lambda_cycle 5 --objective cut", "--lambda_cycle belongs to --objective cyclegan"),
         ("--lambda-gp 5", "--lambda_gp belongs to --adversarial wgan-gp"),
         ("--objective fastcut --lambda_paired 1", "--lambda_paired belongs to --objective cyclegan or cut"),
+        ("--lambda_paired 10", "--lambda_paired 10.0: expected --paired_names, too"),
+        ("--paired_share 0.5", "--paired_share 0.5: expected --paired_names, too"),
+        ("--patience 3", "--patience 3: expected --evaluate_every, too"),
+        ("--evaluate_features inception", "--evaluate_features inception: expected --evaluate_every, too"),
         (
             "--image_size 16 --discriminator_layers 5",
             "images of 16 pixels are too small for a discriminator of 5 layers",
@@ -191,11 +195,13 @@ def test_changed_settings_lists_one_kind():
         "image_size 256 -> 64",
         "generator 'resnet_9blocks' -> 'resnet_6blocks'",
     ]
-    warned = ["lr 1.0 -> 2.0", "lr_discriminator 1.0 -> 2.0", "precision 'auto' -> 'bfloat16'"]
+    warned = ["lr 1.0 -> 2.0", "precision 'auto' -> 'bfloat16'"]
     assert changed_settings(old, new, WARN) == warned
     assert changed_settings(old, new, FREE) == ["epochs 2 -> 3", "recompute False -> True"]
     constant = old.replace(lr_schedule="constant")
     assert changed_settings(old, constant, WARN) == ["lr_schedule 'linear' -> 'constant'"]
+    drawn = old.replace(dataset="stripes", load_size=256)  # which follows from it
+    assert changed_settings(old, drawn, FIXED) == ["dataset 'cycle_gan/horse2zebra' -> 'stripes'"]
 
 
 def test_a_resumed_run_keeps_the_ranges_that_it_measured():

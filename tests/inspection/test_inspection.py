@@ -57,6 +57,12 @@ def test_near_copies_across_splits_are_leaks(tmp_path):
     }
 
 
+def test_a_single_image_that_is_held_out_too_counts_once(tmp_path):
+    for name in ("trainA/1.png", "trainA/2.png", "trainB/2.png"):
+        save(texture(int(name[-5])), tmp_path / name)
+    assert findings_of(inspect(tmp_path))["images in both domains"] == [["trainA/2.png", "trainB/2.png"]]
+
+
 def test_a_recolored_image_is_no_copy(tmp_path):
     sound_folder(tmp_path)
     save(texture(900), tmp_path / "trainA/light.png")

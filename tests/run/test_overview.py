@@ -39,6 +39,8 @@ def test_a_resumed_run(lines):
     found = lines(
         "--channels_x", "1", "--epochs", "4", "--output_dir", "my runs", checkpoint="epoch_0004", state=at(4), peak=2e12
     )
+    fewer = "Resumed from epoch_0004: 4 epochs (more than --epochs 2) are done"
+    assert fewer in lines("--epochs", "2", checkpoint="epoch_0004", state=at(4))
     for text in (
         "No testA",
         "No identity losses: X and Y have different numbers of channels",
