@@ -59,7 +59,7 @@ class Run(Model):
         """
         command_line.check_names(options, ("precision", "tile", "device"))
         check_run(run, checkpoint=checkpoint)
-        super().__init__(run, checkpoint, **options)
+        super().__init__(run, checkpoint, **_plain(options))
 
     def evaluate(self, **options: Any) -> dict[str, dict[str, float]]:
         """Score the generators on the held-out images, as `cyclegan-evaluate` does.
@@ -98,7 +98,7 @@ class Run(Model):
         """
         flags = inspect.signature(export_command.export_run).parameters.keys() - {"run", "out", "checkpoint"}
         command_line.check_names(options, flags)
-        check_path(os.fspath(out))
+        check_path(out)
         with _messages():
             return export_command.export_run(self.path, out, checkpoint=self.checkpoint.name, **_plain(options))
 
@@ -137,8 +137,8 @@ def train(dataset: str | os.PathLike[str] | None = None, *, callbacks: Sequence[
     Args:
         dataset: Folder or name of the images, as --dataset takes it.
         callbacks: Objects whose method `on_epoch_end(epoch, logs)` is called after each epoch, counted from 0 as in
-            Keras, with the metrics of the epoch by their names in `Run.history`, when its checkpoint is saved. An error
-            in a callback ends the training.
+            Keras, with the metrics of the epoch by their names in `Run.history`, when its checkpoint is saved. No other
+            method is called. An error in a callback ends the training.
         settings: Flags of training by name, such as `epochs=100` or `no_flip=True`.
 
     Returns:
@@ -162,7 +162,7 @@ def train(dataset: str | os.PathLike[str] | None = None, *, callbacks: Sequence[
 
 def translate(
     run: Path | Model | list[Model],
-    source: Path,
+    source: Path | Sequence[Path],
     target: Path,
     direction: Literal["x2y", "y2x"] = "x2y",
     *,
@@ -174,8 +174,9 @@ def translate(
     Args:
         run: Folder of a run, whose newest checkpoint runs on all GPUs; or a `Model`; or a list of models, one for each
             device.
-        source: File, or folder (its images and films, also in subfolders), or pattern of `glob` (`**` for any folders).
-        target: Folder; or a file if `source` is one. Names and subfolders are the same as in `source`.
+        source: File, or folder (its images and films, also in subfolders), or pattern of `glob` (`**` for any folders);
+            or a list of these.
+        target: Folder; or a file if `source` is one file. Names and subfolders are the same as in `source`.
         direction: "x2y" or "y2x".
         bars: Whether to show a progress bar.
         options: Other attributes of `Request` by name, such as `size=(512, 384)` or `overwrite=True`.
@@ -187,12 +188,13 @@ def translate(
         UserError: There are no images, or files to write exist, or two have the same name, or their format does not
             support the result, or there is no such option; nothing was written.
     """
+    given = [*source, target] if isinstance(source, (list, tuple)) else [source, target]
+    *sources, out = [each.path if isinstance(each, Model) else each for each in given]
+    for each in (*sources, out):
+        check_path(each)
     if isinstance(run, (str, os.PathLike)):
-        others = [os.fspath(each.path if isinstance(each, Model) else each) for each in (source, target)]
-        for each in others:
-            check_path(each)
-        translate_command.check_paths(os.fspath(run), others[:1], others[1])
-    return translate_files.translate(run, source, target, direction, bars=bars, **options)
+        translate_command.check_paths(os.fspath(run), [os.fspath(each) for each in sources], os.fspath(out))
+    return translate_files.translate(run, sources, out, direction, bars=bars, **_plain(options))
 
 
 def _check_callbacks(callbacks: Any) -> None:
@@ -203,6 +205,8 @@ def _check_callbacks(callbacks: Any) -> None:
     for each in callbacks:
         if isinstance(each, type) or not callable(getattr(each, "on_epoch_end", None)):
             raise UserError(f"callbacks with {each!r}: {expected}")
+        if (getattr(each.on_epoch_end, "__module__", "") or "").startswith(("keras.", "tf_keras.")):
+            raise UserError(f"callbacks with {each!r}: {expected} that needs no Keras model")
 
 
 class _KerasCallbacks:
@@ -219,8 +223,23 @@ class _KerasCallbacks:
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with texts instead of paths."""
-    return {name: os.fspath(each) if isinstance(each, os.PathLike) else each for name, each in options.items()}
+    """Return options with Python's types for NumPy's, and texts for paths, for runs and where flags take texts.
+
+    For example, "8" for `epoch_size=8`, and "0:255" for `value_range_x=(0, 255)`.
+    """
+    plain, known = {}, all_settings()
+    for name, given in options.items():
+        value = given
+        if isinstance(value, Model):
+            value = value.checkpoint if name == "init_from" else value.path
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        value = value.tolist() if hasattr(value, "tolist") else value  # of NumPy
+        if name in known and known[name].value_type[0] is str and not known[name].field.metadata["is_path"]:
+            if isinstance(value, (list, tuple)):
+                value = (":" if name.startswith("value_range") else ",").join(map(str, value))
+            value = str(value) if type(value) in (int, float) else value
+        plain[name] = value
+    return plain
 
 
 def _is_no_retracing(record: logging.LogRecord) -> bool:

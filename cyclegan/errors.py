@@ -56,8 +56,11 @@ def printable(text: object) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def check_path(text: str, flag: str = "") -> None:
-    """Raise `UserError` if a text, the value of a flag, can't be the path of a file on this machine."""
+def check_path(path: object, flag: str = "") -> None:
+    """Raise `UserError` if the value of a flag can't be the path of a file on this machine."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise UserError(f"{flag} {path!r:.80}: expected a path".lstrip())
+    text = os.fspath(path)
     names = text.encode(errors="replace").split(b"/")
     if not text:
         problem = "expected a text that is not empty (is a shell variable not set?)"

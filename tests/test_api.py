@@ -16,7 +16,7 @@ import tensorflow as tf
 from PIL import Image
 
 import cyclegan
-from cyclegan.api import _messages
+from cyclegan.api import _check_callbacks, _messages, _plain
 from cyclegan.cli.export import export_run
 from cyclegan.evaluation.score_run import ScoreOptions
 from cyclegan.inference.file_translator import Report, Request
@@ -24,6 +24,7 @@ from cyclegan.inference.model import Model
 
 SETTINGS = {"dataset": "stripes", "image_size": 32, "filters": 2, "residual_blocks": 1, "max_dataset_size": 4}
 SETTINGS.update(no_peak=True, steps_per_call=1, evaluate_every=2, precision="float32")
+EarlyStopping, LambdaCallback = tf.keras.callbacks.EarlyStopping, tf.keras.callbacks.LambdaCallback
 
 
 class Recorder:
@@ -103,11 +104,17 @@ def test_unknown_options_are_explained(trained, tmp_path):
     for call, text in (
         (lambda: run.evaluate(featurs="random"), r"^unknown settings: featurs \(do you mean features\?\)$"),
         (lambda: run.export(tmp_path / "g", fromat="onnx"), r"^unknown settings: fromat \(do you mean format\?\)$"),
+        (lambda: run.export(tmp_path / "g.onnx", quantize=True), r"^unknown settings: quantize$"),
         (lambda: run.export(tmp_path / "g.onnx", checkpoint="epoch_0001"), "^unknown settings: checkpoint$"),
         (
             lambda: cyclegan.translate(run, tmp_path, tmp_path / "out", overwite=True),
             r"overwite \(do you mean overwrite",
         ),
+        (lambda: run.export(tmp_path / "g.onnx", size="64x32"), r"^size '64x32': expected \(width, height\)"),
+        (lambda: cyclegan.translate(run, [], tmp_path / "out"), r"^source \[\]: expected at least one file or folder"),
+        (lambda: cyclegan.translate(run, None, tmp_path / "out"), "^None: expected a path"),
+        (lambda: cyclegan.translate(run, tmp_path, tmp_path, batch_size="8"), "batch_size '8': expected at least"),
+        (lambda: run.evaluate(max_images="5"), "max_images '5': expected at least 2"),
         (lambda: cyclegan.load(run.path, tiles=512), r"^unknown settings: tiles \(do you mean tile\?\)$"),
     ):
         with pytest.raises(cyclegan.UserError, match=text):
@@ -124,11 +131,12 @@ def test_swapped_paths_are_named(trained, tmp_path):
             cyclegan.translate(images, given, tmp_path / "out")
 
 
-@pytest.mark.parametrize("callbacks", [Recorder(), Recorder, [Recorder], [object()], None, "Recorder"])
+@pytest.mark.parametrize("callbacks", [Recorder(), Recorder, [Recorder], [object()], None, "x", [EarlyStopping()]])
 def test_callbacks_that_cannot_be_called_are_refused_first(callbacks, tmp_path):
     with pytest.raises(cyclegan.UserError, match=r"^callbacks .*: expected a list of objects with .* on_epoch_end"):
         cyclegan.train(output_dir=tmp_path / "run", callbacks=callbacks, **SETTINGS)
     assert not (tmp_path / "run").exists()
+    _check_callbacks([LambdaCallback(on_epoch_end=print)])
 
 
 def test_a_run_says_what_it_is(trained):
@@ -149,6 +157,9 @@ def test_a_list_and_a_folder_are_translated(trained, tmp_path):
         Image.fromarray(image).save(tmp_path / name)
     found = run.x2y(tmp_path)
     assert list(found) == names
+    assert cyclegan.translate(run, [tmp_path / each for each in names[:2]], tmp_path / "out").done == 2
+    options = {"batch_size": np.int64(2), "overwrite": True}
+    assert cyclegan.translate(run.path, [str(tmp_path / names[1])], tmp_path / "out", **options).done == 1
     for name, expected in zip(names, translated):
         np.testing.assert_array_equal(np.asarray(found[name]), expected)
 
@@ -214,12 +225,23 @@ def test_a_path_that_cannot_be_is_an_error(trained, tmp_path, path):
             call()
 
 
+def test_values_of_python_become_those_of_the_flags(trained):
+    run, _ = trained
+    given = {"epochs": np.int64(1), "lr": np.float32(0.5), "no_flip": np.bool_(True), "init_from": run, "data_dir": run}
+    paths = {"init_from": str(run.checkpoint), "data_dir": str(run.path)}
+    assert _plain(given) == {"epochs": 1, "lr": 0.5, "no_flip": True, **paths}
+    given = {"epoch_size": 8, "value_range_x": (0, 255), "diffaugment": ["color", "cutout"], "size": (4, 2)}
+    texts = {"epoch_size": "8", "value_range_x": "0:255", "diffaugment": "color,cutout"}
+    assert _plain(given) == {**texts, "size": (4, 2)}
+
+
 @pytest.mark.parametrize(
     "settings, text",
     [
         ({"epoch": 2}, r"unknown settings: epoch \(do you mean epochs\?\)$"),
         ({"dataroot": "x"}, r"unknown settings: dataroot \(here: dataset\)$"),
         ({"dataset": "no such folder"}, "no such folder"),
+        ({"dataset": ["a", "b"]}, r"^dataset \['a', 'b'\]: expected a text"),
         ({"epochs": "ten"}, "^epochs 'ten': expected a whole number"),
         ({"objective": 3}, "objective 3: expected one of cyclegan"),
         ({"objective": "cut", "lambda_cycle": 1.0}, "lambda_cycle belongs to objective cyclegan"),

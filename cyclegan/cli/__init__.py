@@ -35,7 +35,7 @@ def check_run(
     run: str | os.PathLike[str], others: Sequence[str | os.PathLike[str]] = (), checkpoint: str | None = None
 ) -> None:
     """Raise `UserError` if a path is not a run, naming another argument that is one, or has no such checkpoint."""
-    check_path(os.fspath(run))
+    check_path(run)
     folder, name = split_checkpoint(run)
     if (folder / "config.json").is_file():
         if checkpoint and name:

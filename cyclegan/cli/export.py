@@ -21,6 +21,7 @@ from cyclegan.config.command_line import ArgumentParser, direction_name, size
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError
 from cyclegan.export import ENDINGS, check
+from cyclegan.inference.conversions import check_size
 
 if TYPE_CHECKING:
     from cyclegan.config.data import DataConfig
@@ -159,10 +160,12 @@ def _choose_format(out: pathlib.Path, format: str | None) -> str:
 
 
 def _check_flags(format: str, **given: Any) -> None:
-    """Raise `UserError` if a flag does not belong to the format."""
+    """Raise `UserError` if a flag does not belong to the format, or a size is none."""
     for flag, value in given.items():
         if value and format not in FLAGS[flag]:
             raise UserError(f"--{flag} with --format {format}: only {', '.join(FLAGS[flag])} has it; drop the flag")
+    if given["size"] is not None:
+        check_size(given["size"])
     if given["float16"] and given["int8"]:
         raise UserError("--float16 with --int8: expected one of them")
 

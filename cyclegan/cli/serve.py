@@ -104,8 +104,7 @@ def make_app(models: "list[Model]", max_bytes: int, max_pixels: int, at_once: in
     @app.post("/translate")
     async def translate(request: Request, direction: str = "x2y", format: Optional[str] = None) -> Response:
         try:
-            if request.headers.get("content-type", "").startswith("multipart/"):
-                raise UserError("the content of the request is a form; expected an image: curl --data-binary @FILE")
+            _check_request(request)
             if slots.locked():
                 raise Refused(f"{at_once} requests are being answered; try again later", 503)
             async with slots:
@@ -133,6 +132,14 @@ def make_app(models: "list[Model]", max_bytes: int, max_pixels: int, at_once: in
 
 def _kind(name: str) -> str:
     return mimetypes.guess_type(name)[0] or "application/octet-stream"
+
+
+def _check_request(request: Any) -> None:
+    """Raise `UserError` if a request has unknown parameters, or a form instead of an image."""
+    if unknown := sorted(request.query_params.keys() - {"direction", "format"}):
+        raise UserError(f"unknown parameters: {', '.join(unknown)}; expected direction or format")
+    if request.headers.get("content-type", "").startswith("multipart/"):
+        raise UserError("the content of the request is a form; expected an image: curl --data-binary @FILE")
 
 
 async def _read(request: Any, max_bytes: int) -> bytes:

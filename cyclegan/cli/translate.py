@@ -21,7 +21,7 @@ from cyclegan.config import serialization
 from cyclegan.config.command_line import ArgumentParser, count, direction_name, size
 from cyclegan.errors import UserError, counted, printable
 from cyclegan.images import formats
-from cyclegan.inference.conversions import MIN_TILE, TILE, check_tile
+from cyclegan.inference.conversions import MIN_TILE, PRECISIONS, TILE, check_tile
 from cyclegan.inference.file_translator import Request
 from cyclegan.inference.translate_files import make_plan, translate_plan
 from cyclegan.run.run_directory import split_checkpoint
@@ -147,7 +147,7 @@ def _parse(argv: Sequence[str] | None) -> dict[str, Any]:
     add("--devices", type=count, help="number of GPUs, or logical CPU devices (default: all GPUs)")
     add(
         "--precision",
-        choices=("float32", "bfloat16", "float16"),
+        choices=PRECISIONS,
         default="float32",
         help="of the computation, whatever the training had; others are faster on some devices (default: %(default)s)",
     )

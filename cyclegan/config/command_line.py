@@ -63,6 +63,7 @@ REFERENCE_FLAGS = {
     **dict.fromkeys(("serial_batches", "num_threads", "dataset_mode", "display_id"), "not needed"),
     "direction": "both directions are trained",
 }
+FOREIGN_FLAGS = {**REFERENCE_FLAGS, "resume": "the same command again"}
 NEEDS = {  # flags that have no effect without another one
     **dict.fromkeys(("lambda_paired", "paired_share"), "paired_names"),
     **dict.fromkeys(("patience", "evaluate_features"), "evaluate_every"),
@@ -118,14 +119,15 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 def explain(text: str, flags: Collection[str], hints: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return an unknown argument with its meaning by `hints` or `REFERENCE_FLAGS`, the nearest flag, or a dataset."""
+    """Return an unknown argument with its meaning by `hints` or `FOREIGN_FLAGS`, the nearest flag, or a dataset."""
     flag = text.split("=")[0].strip()
     if not flag.startswith("-"):
         return f"{text} (do you mean --dataset {text}?)" if "--dataset" in flags else text
-    meant = hints.get(flag[2:], "") or REFERENCE_FLAGS.get(flag[2:], "")
+    meant = hints.get(flag[2:], "") or FOREIGN_FLAGS.get(flag[2:], "")
     if meant and (not meant.startswith("--") or meant.replace(",", "").split()[0] in flags):
         return f"{flag} (here: {meant})"
-    similar = difflib.get_close_matches(flag[2:], [name[2:] for name in flags], 1)
+    names = [name[2:] for name in flags]
+    similar = difflib.get_close_matches(flag[2:], names, 1, 0.7) or [n for n in names if n.startswith(f"{flag[2:]}_")]
     return f"{flag} (do you mean --{similar[0]}?)" if similar else flag
 
 

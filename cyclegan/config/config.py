@@ -72,7 +72,7 @@ class Config:
                 raise TypeError(f"{name}: no such setting")
             raise UserError(f"--{name} belongs to {all_settings()[name].owner}")
         settings = {name: setting.field.default for name, setting in known.items() if not setting.derive}
-        settings.update(EMBEDDED.get(both.get("dataset", DataConfig.dataset), {}))
+        settings.update(EMBEDDED.get(str(both.get("dataset", DataConfig.dataset)), {}))
         for name, setting in known.items():  # before others are derived from it
             if name in both and not (setting.derive and both[name] == "auto"):
                 settings[name] = setting.check(both[name])

@@ -90,8 +90,10 @@ def load(path: Union[str, os.PathLike[str]]) -> SavedConfig:
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except (OSError, ArithmeticError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        own = error if isinstance(error, TypeError) else getattr(error, "strerror", None)
+        reason = own or "damaged, cut, or another file"
         raise UserError(
-            f"{path} can't be read as the configuration of a run ({error!r:.200}); expected the config.json that"
+            f"{path} can't be read as the configuration of a run ({reason}); expected the config.json that"
             f" version {cyclegan.__version__} wrote: restore it, or use another run"
         ) from error
 

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -32,7 +33,10 @@ VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 
 
 class UnreadableImageError(Exception):
-    """An image cannot be decoded. The text is its name and the reason, one printable line."""
+    """An image cannot be decoded. The arguments, and the text, are its name and the reason, in one printable line."""
+
+    def __str__(self) -> str:
+        return "{} ({})".format(*self.args)
 
 
 @dataclasses.dataclass(eq=False)
@@ -147,27 +151,32 @@ def for_each(items: Sequence[Item], function: Callable[[Item], object], title: s
     Raises:
         UserError: The function raised `UnreadableImageError` for some items; the text names at most ten.
     """
-    reasons = set()
+    found: dict[str, set[str]] = {}  # names by the reason
 
     def call(item: Item) -> None:
         try:
             function(item)
         except UnreadableImageError as error:
-            reasons.add(str(error))
+            name, reason = error.args
+            found.setdefault(reason, set()).add(name)
 
     bar = terminal.progress_bar(bars, desc=title, total=len(items), unit=" images", leave=False)
     threads = min(32, available_cores() + 4)  # Python's default, for the cores of this process
     with bar, concurrent.futures.ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(call, items):
             bar.update()
-    if reasons:
-        names = "; ".join(sorted(reasons)[:MAX_NAMED])
-        more = f" and {len(reasons) - MAX_NAMED} more" if len(reasons) > MAX_NAMED else ""
-        flags = ", or set the flags that are named" if "--" in names else ""
-        raise UserError(
-            f"{len(reasons)} of {len(items)} images cannot be used; expected readable ones: repair or remove"
-            f" them{flags}: {names}{more}"
-        )
+    if found:
+        advice = "expected readable ones: repair or remove them"
+        if any("--" in reason for reason in found):
+            advice = "expected ones that fit the flags: set those that are named, or repair or remove the files"
+        shown, number = max(1, MAX_NAMED // len(found)), sum(map(len, found.values()))
+        texts = sorted(f"{_some(sorted(names), shown)} ({reason})" for reason, names in found.items())
+        raise UserError(f"{number} of {len(items)} images cannot be used; {advice}: {_some(texts, MAX_NAMED, '; ')}")
+
+
+def _some(texts: Sequence[str], shown: int, separator: str = ", ") -> str:
+    """Return the first texts, and the number of the others."""
+    return separator.join(texts[:shown]) + (f" and {len(texts) - shown} more" if len(texts) > shown else "")
 
 
 def sizes_of(facts: np.ndarray) -> np.ndarray:
@@ -177,12 +186,15 @@ def sizes_of(facts: np.ndarray) -> np.ndarray:
 
 @contextlib.contextmanager
 def naming_image(source: Source, split: str, index: int) -> Iterator[None]:
-    """Turn every error into an `UnreadableImageError` with the name of the image."""
+    """Turn every error into an `UnreadableImageError` with the name of the image, and the flags of its domain alone."""
     name = f"{split}[{index}]" if isinstance(source, bytes) else f"{source}"
     try:
         yield
     except Exception as error:  # the libraries raise almost anything for a damaged file
-        raise UnreadableImageError(printable(f"{name} ({first_line(error)})")) from error
+        reason, domain = first_line(error), {"A": "x", "B": "y"}.get(split[-1:])
+        if domain:
+            reason = re.sub(r"--(\w+)_x(,| or) --\1_y", rf"--\1_{domain}", reason)
+        raise UnreadableImageError(printable(name), printable(reason)) from error
 
 
 def available_cores() -> int:

@@ -61,8 +61,8 @@ class ScoreOptions:
         """Check the values."""
         for name, least in (("max_images", 2), ("batch_size", 1), ("seed", 0)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise UserError(f"--{name} {value}: expected at least {least}")
+            if value is not None and not (isinstance(value, int) and value >= least):
+                raise UserError(f"--{name} {value!r}: expected at least {least}")
         if self.protocol and self.protocol not in PROTOCOLS:
             raise UserError(f"--protocol {self.protocol}: expected {' or '.join(PROTOCOLS)}")
         if self.protocol and (self.real or self.max_images):

@@ -12,7 +12,7 @@ from PIL import Image
 from cyclegan.config import Config
 from cyclegan.config.data import ValueRange
 from cyclegan.config.sections import DIRECTIONS
-from cyclegan.errors import MissingPackageError, UserError
+from cyclegan.errors import MissingPackageError, UserError, describe_missing, printable
 from cyclegan.images import geometry, pillow_format, reader
 from cyclegan.images.image import Bands, DecodedImage, Header, ImageError, convert
 from cyclegan.images.image import check_size as check_pixels
@@ -23,6 +23,7 @@ Size = tuple[int, int]  # width and height in pixels
 Ranges = tuple[Optional[ValueRange], Optional[ValueRange]]  # of the values of the originals, of the translations
 TILE = 1536  # default side in pixels of the largest square that is translated at once
 MIN_TILE = 512
+PRECISIONS = ("float32", "bfloat16", "float16")
 COLOR_SPACES = {1: b"GRAY", 3: b"RGB "}  # as ICC profiles name them, by number of channels
 
 
@@ -30,16 +31,20 @@ def decode(image: Any, channels: int, any_type: bool, nodata: float | None = Non
     """Decode a path or a Pillow image to the values of the file; see `reader.decode_values`."""
     if isinstance(image, Image.Image):
         if channels not in COLOR_SPACES and len(image.getbands()) != channels:
-            raise ValueError(f"a Pillow image of mode {image.mode}: expected {channels} bands, or an array")
-        return pillow_format.from_pillow(image, channels, any_type)
-    if not isinstance(image, (str, os.PathLike)):
-        raise TypeError(f"{type(image).__name__}: expected a path, a Pillow image or a NumPy array")
+            raise UserError(f"a Pillow image of mode {image.mode}: expected {channels} bands, or an array")
+    elif not isinstance(image, (str, os.PathLike)):
+        raise UserError(f"{type(image).__name__}: expected a path, a Pillow image or a NumPy array")
+    elif not os.path.exists(image):
+        raise UserError(f"{printable(image)}: {describe_missing(image, 'file')}; expected an image")
     try:
+        if isinstance(image, Image.Image):
+            return pillow_format.from_pillow(image, channels, any_type)
         return reader.decode_values(image, channels, any_type, nodata)
     except MissingPackageError:
         raise
     except Exception as error:  # Pillow's decoders raise almost anything on a damaged file
-        raise UserError(f"{image} can't be read ({error}): expected an image of {channels} channels") from error
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise UserError(f"{image} can't be read ({reason}): expected an image of {channels} channels") from error
 
 
 def to_network(image: DecodedImage, ranges: Ranges, size: Size | None = None) -> DecodedImage:
@@ -122,8 +127,8 @@ def check_size(size: Any) -> None:
 
 def check_tile(tile: int) -> None:
     """Raise `UserError` if tiles are too small."""
-    if tile < MIN_TILE:
-        raise UserError(f"--tile {tile}: expected at least {MIN_TILE} pixels")
+    if not isinstance(tile, int) or tile < MIN_TILE:
+        raise UserError(f"--tile {tile!r}: expected at least {MIN_TILE} pixels")
 
 
 def check_direction(config: Config, direction: str) -> None:
@@ -164,15 +169,15 @@ def as_batch(array: np.ndarray, channels: int, size: Size | None) -> np.ndarray:
     images = array[..., None] if array.ndim == 2 and channels == 1 else array
     images = images if images.ndim == 4 else images[None]
     if images.ndim != 4 or images.shape[-1] != channels or 0 in images.shape:
-        raise ValueError(f"an array of shape {array.shape}: expected [h, w, {channels}] or [N, h, w, {channels}]")
+        raise UserError(f"an array of shape {array.shape}: expected [h, w, {channels}] or [N, h, w, {channels}]")
     if images.dtype not in (np.uint8, np.uint16, np.float32):
-        raise ValueError(f"an array of {array.dtype}: expected uint8 [0, 255], uint16 [0, 65535] or float32 [-1, 1]")
+        raise UserError(f"an array of {array.dtype}: expected uint8 [0, 255], uint16 [0, 65535] or float32 [-1, 1]")
     if images.dtype == np.float32 and not (np.abs(images) <= 1 + 1e-3).all():
-        raise ValueError(f"an array of values from {images.min()} to {images.max()}: expected float32 in [-1, 1]")
+        raise UserError(f"an array of values from {images.min()} to {images.max()}: expected float32 in [-1, 1]")
     if size is None:
         return images
     if images.dtype == np.float32:
-        raise ValueError("size with a float32 array: expected uint8 or uint16, or resize the array first")
+        raise UserError("size with a float32 array: expected uint8 or uint16, or resize the array first")
     return np.stack([geometry.resize(image, size[::-1]) for image in images])
 
 

@@ -16,10 +16,10 @@ from cyclegan.config import serialization
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source
 from cyclegan.distribution.strategy import allow_memory_growth, device_names
-from cyclegan.errors import UserError, check_path, describe_missing, printable
+from cyclegan.errors import UserError, check_path, counted, describe_missing, printable
 from cyclegan.images.value_range import to_float
 from cyclegan.inference import conversions, tiles
-from cyclegan.inference.conversions import TILE, Path, Size
+from cyclegan.inference.conversions import PRECISIONS, TILE, Path, Size
 from cyclegan.networks import compat, generators, normalization
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.run_directory import refuse_other_stack, saved_checkpoints, split_checkpoint
@@ -62,7 +62,10 @@ class Model:
         tile: int = TILE,
         device: str | None = None,
     ) -> None:
+        check_path(run)
         conversions.check_tile(tile)
+        if precision not in PRECISIONS:
+            raise UserError(f"precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
         self.path, name = split_checkpoint(run)
         if not self.path.is_dir():
             raise UserError(f"{run}: {describe_missing(self.path)}; expected the folder of a run, see --output_dir")
@@ -71,6 +74,9 @@ class Model:
         self.config, self.tile, self._device = saved.config, tile, device
         suffix = "_ema" if self.config.optimization.ema else ""
         allow_memory_growth()
+        known = [each.name.rpartition("device:")[2] for each in tf.config.list_logical_devices()]
+        if device is not None and str(device).upper().rpartition("DEVICE:")[2].lstrip("/") not in known:
+            raise UserError(f"device {device!r}: expected one of {', '.join(known)}")
         with tf.device(device), compat.precision_policy(precision):
             self.generators = {
                 direction: generators.make_generator(
@@ -82,10 +88,12 @@ class Model:
         networks = {network.name: network for network in self.generators.values()}
         self._checkpoints = CheckpointManager(self.path / "checkpoints", networks)
         self.restore(checkpoint or name)
-        if not (saved.imported or self.config.run.init_from or self.train_state.step):
+        state = self.train_state
+        if not (saved.imported or self.config.run.init_from) and not (state.epoch and state.step):
+            steps = counted(state.step, "step")
             logger.warning(
-                f"{self.checkpoint} is from before the first step of training, so its networks are random;"
-                " expected a later one"
+                f"{self.checkpoint} is from the first epoch, after {steps} of training, so its networks are hardly"
+                " trained; expected a later one"
             )
 
     def restore(self, checkpoint: str | None = None) -> None:
@@ -124,9 +132,8 @@ class Model:
             values [h, w, C], with the opacity as the last channel if there is one; a warning names the file.
 
         Raises:
-            UserError: The file cannot be read.
-            ValueError: The array or Pillow image does not fit.
-            TypeError: `image` is none of these.
+            UserError: The file cannot be read; or the folder has no images; or the array or Pillow image does not fit;
+                or `image` is none of these.
         """
         return self._translate("x2y", image, size)
 
@@ -147,9 +154,12 @@ class Model:
         if isinstance(image, (list, tuple)):
             return [self._translate(direction, each, size) for each in image]
         if isinstance(image, (str, os.PathLike)):
-            check_path(os.fspath(image))
+            check_path(image)
         if isinstance(image, (str, os.PathLike)) and os.path.isdir(image):
             names = folder_source.find_images(image)
+            if not names:
+                known = " ".join(folder_source.EXTENSIONS)
+                raise UserError(f"{printable(image)}: no images; expected at least one of {known}")
             return {name: self._translate(direction, os.path.join(image, name), size) for name in names}
         channels = self.channels(direction)[0]
         if size is not None:

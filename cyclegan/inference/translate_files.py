@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 def translate(
     run: Path | Model | list[Model],
-    source: Path,
+    source: Path | Sequence[Path],
     target: Path,
     direction: str = "x2y",
     bars: bool = False,
@@ -41,9 +41,12 @@ def translate(
     from cyclegan.inference.model import Model, load_on_devices
 
     command_line.check_names(options, (field.name for field in dataclasses.fields(Request)))
+    sources = [os.fspath(each) for each in ([source] if isinstance(source, (str, os.PathLike)) else source)]
+    if not sources:
+        raise UserError(f"source {source!r}: expected at least one file or folder")
     models = run if isinstance(run, list) else [run] if isinstance(run, Model) else load_on_devices(run)
     request = Request(direction=direction, **options)
-    return translate_plan(models, make_plan(models[0].config, [os.fspath(source)], os.fspath(target), request), bars)
+    return translate_plan(models, make_plan(models[0].config, sources, os.fspath(target), request), bars)
 
 
 class Plan(NamedTuple):
@@ -60,8 +63,8 @@ def make_plan(config: Config, sources: Sequence[str], target: str, request: Requ
     for path in (*sources, target):
         check_path(path)
     conversions.check_direction(config, request.direction)
-    if request.batch_size < 1:
-        raise UserError(f"batch_size {request.batch_size}: expected at least 1 image")
+    if not isinstance(request.batch_size, int) or request.batch_size < 1:
+        raise UserError(f"batch_size {request.batch_size!r}: expected at least 1 image")
     if request.skip_existing and (request.overwrite or request.html):
         other = "--overwrite" if request.overwrite else "--html, whose page would lack the skipped images"
         raise UserError(f"--skip_existing with {other}: expected one of them")

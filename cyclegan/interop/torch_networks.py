@@ -7,6 +7,7 @@ others. So order and names determine the architecture.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import pathlib
 import re
 import warnings
@@ -85,9 +86,9 @@ def load_state_dict(path: str) -> StateDict:
             return _to_arrays(torch, torch.load(path, map_location="cpu", weights_only=True))
     except UserError as error:
         raise UserError(f"{path}: {error}; {STATE_DICT}") from None
-    except OSError as error:
-        raise UserError(f"{path} can't be read ({error.strerror or error}); {STATE_DICT}") from error
     except Exception as error:  # a damaged pickle or archive may raise anything
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # of a file that is cut
+            raise UserError(f"{path} can't be read ({error.strerror or error}); {STATE_DICT}") from error
         raise UserError(f"{path}: {_reason(error)}; {STATE_DICT}") from error
 
 
@@ -122,7 +123,7 @@ def _reason(error: Exception) -> str:
         return f"it asks for {refused[1]}, which no state dict needs"
     if "weights_only" in text:
         return "it is no file of PyTorch, or holds more than tensors"
-    return f"it is no file of PyTorch, or damaged ({repr(error)[:100]})"
+    return "it is no file of PyTorch, or a damaged or cut one: copy it again"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -55,9 +55,11 @@ class ImagePool(ShardedState):
         try:
             self.images = tf.Variable(tf.zeros(images), trainable=False, name="images")
         except tf.errors.ResourceExhaustedError:
+            gigabytes = 4e-9 * math.prod(images)
             raise UserError(
-                f"--pool_size {size}: its images take {4e-9 * math.prod(images):.3g} GB for each domain and device;"
-                " expected a smaller pool"
+                f"--pool_size {size}: its images of {shape[1]} x {shape[0]} pixels take"
+                f" {gigabytes:,.{1 if gigabytes < 10 else 0}f} GB for each domain and device; expected a smaller"
+                " --image_size or --pool_size"
             ) from None
         self.counts = tf.Variable(tf.zeros([slots_here], tf.int64), trainable=False, name="counts")
         self._gather = tf.function(self._gather_slots, autograph=False)

@@ -97,12 +97,13 @@ def test_a_form_is_answered_with_the_command(port):
         ("", b"", 400, "is an empty file"),
         ("", image()[:-200], 400, "image.png (a damaged PNG file: truncated)"),
         ("?direction=up", image(), 400, "has no generator up; expected --direction x2y or y2x"),
+        ("?size=10", image(), 400, "unknown parameters: size; expected direction or format"),
         ("?format=exe", image(), 400, "--format exe: expected an ending such as jpg"),
         ("?format=dicom", image(), 400, "expected a DICOM file as original"),
         ("", image(size=(200, 101)), 413, "200 x 101 pixels; expected at most 0.02 million"),
         ("", bytes(100_001), 413, "more than 0.1 MB"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_what_can_not_be_translated_is_explained(port, query, content, status, text):
     answer = request(port, f"/translate{query}", content)

@@ -124,6 +124,8 @@ def test_saved_networks_win_on_another_dataset(saved):
             " --bach_size (do you mean --batch_size?), --xyzzy, --gpu_ids (here: CUDA_VISIBLE_DEVICES=0,1 before the"
             " command), --num_threads (here: not needed); --help lists the flags",
         ),
+        ("--resume", ": unknown arguments: --resume (here: the same command again); --help"),
+        ("--batch 2 --quantize", "--batch (do you mean --batch_size?), --quantize; --help"),
         ("photos --lr 1", ": unknown arguments: photos (do you mean --dataset photos?); --help lists the flags"),
     ],
 )

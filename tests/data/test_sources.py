@@ -108,9 +108,10 @@ def test_files_with_other_bands_are_named(bands, folder):
     for flags, text in (
         (
             {},
-            "4 of 8 images cannot be used; .*trainB/0.tif .TIFF, bands: 5; expected gray or RGB pixels, or another",
+            "4 of 8 .*ones that fit the flags: .*B/0.tif, .* bands: 5; expected gray or RGB .*r --channels_y in",
         ),
-        ({"channels_x": 1, "channels_y": 4}, "4 of 8 .*trainB/0.tif .TIFF, bands: 5; expected 4 .--channels_x, --chan"),
+        ({"channels_x": 1, "channels_y": 4}, r"4 of 8 .*B/0.tif, .* bands: 5; expected 4 .--channels_y in training..$"),
+        ({"channels_x": 4, "channels_y": 5}, r"4 of 8 .*A/0.\w+, .* expected 4 \(--channels_x in training\)\)$"),
     ):
         with pytest.raises(UserError, match=text):
             load(bands, **flags)

@@ -110,7 +110,7 @@ def test_series_of_dicom_and_float_tiff(tmp_path, cache):
     np.testing.assert_array_equal(images[0], np.rint(twelve_bits(16, 20, 1) / 4095 * 65535))
     np.testing.assert_array_equal(images[3], images[0])
     assert histogram(domains.train_y).min() > 0
-    with pytest.raises(UserError, match=r"IM0\.dcm \(DICOM: expected .*; others need --value_range_x"):
+    with pytest.raises(UserError, match=r"IM2\.dcm \(DICOM: expected .*; others need --value_range_x in"):
         load(tmp_path, **{**settings, "value_range_x": None})
 
 

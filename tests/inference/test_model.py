@@ -16,6 +16,8 @@ from cyclegan.images.image import DecodedImage
 from cyclegan.inference import model as model_module
 from cyclegan.inference.model import Model, load_on_devices
 from cyclegan.networks import compat
+from cyclegan.run.checkpoints import CheckpointManager
+from cyclegan.run.train_state import TrainState
 from tests.inference.arrays import images
 from tests.inference.runs import TINY, UNET, make_run
 
@@ -56,15 +58,17 @@ def test_checkpoint_and_precision_can_be_chosen(tmp_path, strategies):
 
 
 def test_random_networks_cause_a_warning(tmp_path, strategies, caplog):
-    _, config = make_run(tmp_path / "run", strategies[1])
+    gan, config = make_run(tmp_path / "run", strategies[1])
+    CheckpointManager(tmp_path / "run" / "checkpoints", gan.state()).save(TrainState(step=3))
     caplog.clear()  # TensorFlow remarks on the functions of all runs so far
     Model(tmp_path / "run", "epoch_0001")
     assert not caplog.messages  # without data, a run counts as imported
     serialization.save(tmp_path / "run" / "config.json", config, compat.stack(), {"trainA": "2 images"})
-    Model(tmp_path / "run", "epoch_0001")
-    Model(tmp_path / "run")
-    (text,) = caplog.messages
-    assert "epoch_0001" in text and " is from before the first step of training" in text
+    for name in ("epoch_0001", "epoch_0000", "epoch_0002"):
+        Model(tmp_path / "run", name)
+    assert len(caplog.messages) == 2
+    for text, name, steps in zip(caplog.messages, ("epoch_0001", "epoch_0000"), (0, 3)):
+        assert name in text and f" is from the first epoch, after {steps} steps of training" in text
 
 
 def test_a_damaged_checkpoint_is_skipped_or_refused_by_name(tmp_path, strategies, caplog):
@@ -174,26 +178,41 @@ def test_opacity_and_depth_of_files(models, tmp_path, caplog):
 
 
 def test_images_that_do_not_fit_are_refused(models, tmp_path):
-    model, _ = models
+    model, folder = models
     (tmp_path / "a.png").write_bytes(b"no image")
+    (tmp_path / "empty").mkdir()
     image, floats = images(20, 24, 3), np.zeros((8, 8, 3), np.float32)
-    for given, kind, text in (
-        ((tmp_path / "a.png",), UserError, r"a\.png can't be read .*: expected an image of 3 channels"),
-        (([1, 2],), TypeError, "int: expected a path, a Pillow image or a NumPy array"),
-        ((images(20, 24, 4),), ValueError, r"shape \(20, 24, 4\): expected \[h, w, 3\] or \[N, h, w, 3\]"),
-        ((floats + 255,), ValueError, r"values from 255\.0 to 255\.0: expected float32 in \[-1, 1\]"),
-        ((floats, (4, 4)), ValueError, "size with a float32 array"),
-        ((image, 7), UserError, r"size 7: expected \(width, height\) in pixels"),
-        ((Image.fromarray(image), (7.0, 7)), UserError, r"size \(7\.0, 7\): expected"),
+    for given, text in (
+        ((tmp_path / "a.png",), r"a\.png can't be read .*: expected an image of 3 channels"),
+        ((tmp_path / "b.png",), r"b\.png: no such file; expected an image$"),
+        ((tmp_path / "empty",), "empty: no images; expected at least one of .png"),
+        (([1, 2],), "int: expected a path, a Pillow image or a NumPy array"),
+        ((None,), "NoneType: expected a path, a Pillow image or a NumPy array"),
+        ((images(20, 24, 4),), r"shape \(20, 24, 4\): expected \[h, w, 3\] or \[N, h, w, 3\]"),
+        ((image / 255,), "an array of float64: expected uint8"),
+        ((floats + 255,), r"values from 255\.0 to 255\.0: expected float32 in \[-1, 1\]"),
+        ((floats, (4, 4)), "size with a float32 array"),
+        ((image, 7), r"size 7: expected \(width, height\) in pixels"),
+        ((Image.fromarray(image), (7.0, 7)), r"size \(7\.0, 7\): expected"),
+        ((Image.fromarray(floats[..., 0]),), "a Pillow image of mode F: expected 8 or 16 bits"),
     ):
-        with pytest.raises(kind, match=text):
+        with pytest.raises(UserError, match=text):
             model.x2y(*given)
+    for options, text in (
+        ({"device": "cuda"}, "device 'cuda': expected one of .*CPU:0"),
+        ({"precision": "fp16"}, "precision 'fp16': expected one of float32, bfloat16, float16"),
+        ({"tile": "512"}, "--tile '512': expected at least 512 pixels"),
+        ({"run": None}, "^None: expected a path"),
+    ):
+        with pytest.raises(UserError, match=text):
+            cyclegan.load(**{"run": folder, **options})
+    assert cyclegan.load(folder, device="/device:CPU:0").x2y(image).shape == (20, 24, 1)
 
 
 def test_pillow_images_of_other_channels_are_refused(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1], channels_x=5)
     model = Model(tmp_path / "run")
-    with pytest.raises(ValueError, match="a Pillow image of mode RGB: expected 5 bands, or an array"):
+    with pytest.raises(UserError, match="a Pillow image of mode RGB: expected 5 bands, or an array"):
         model.x2y(Image.new("RGB", (7, 5)))
     assert model.x2y(images(20, 24, 5)).shape == (20, 24, 2)
 

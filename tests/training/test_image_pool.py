@@ -1,9 +1,12 @@
+from unittest import mock
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cyclegan.errors import UserError
 from cyclegan.training.image_pool import ImagePool
 
 SHAPE = (2, 3, 1)
@@ -118,6 +121,14 @@ def test_another_global_batch_or_size_empties_the_pool(size, batch):
     run_steps(other, batch, 1, np.random.default_rng(0))
     other.write(pool.read())
     assert other.read()["counts"].tolist() == ([3, 3] if (size, batch) == (6, 2) else [0] * batch)
+
+
+def test_images_that_are_too_large_are_named(monkeypatch):
+    error = tf.errors.ResourceExhaustedError(None, None, "")
+    monkeypatch.setattr(tf, "zeros", mock.Mock(side_effect=error))
+    text = "--pool_size 50: its images of 100000 x 100000 pixels take 6,000 GB .* smaller --image_size or --pool_size"
+    with pytest.raises(UserError, match=text):
+        ImagePool(50, 1, (100_000, 100_000, 3))
 
 
 def test_images_of_another_size_are_refused():
