@@ -44,7 +44,7 @@ def decode(image: Any, channels: int, any_type: bool, nodata: float | None = Non
         raise
     except Exception as error:  # Pillow's decoders raise almost anything on a damaged file
         reason = (isinstance(error, OSError) and error.strerror) or error
-        raise UserError(f"{image} can't be read ({reason}): expected an image of {channels} channels") from error
+        raise UserError(f"{printable(image)} can't be read: {reason}") from error
 
 
 def to_network(image: DecodedImage, ranges: Ranges, size: Size | None = None) -> DecodedImage:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -17,6 +18,8 @@ from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source
 from cyclegan.distribution.strategy import allow_memory_growth, device_names
 from cyclegan.errors import UserError, check_path, counted, describe_missing, printable
+from cyclegan.images import reader
+from cyclegan.images.image import ImageError
 from cyclegan.images.value_range import to_float
 from cyclegan.inference import conversions, tiles
 from cyclegan.inference.conversions import PRECISIONS, TILE, Path, Size
@@ -160,7 +163,7 @@ class Model:
             if not names:
                 known = " ".join(folder_source.EXTENSIONS)
                 raise UserError(f"{printable(image)}: no images; expected at least one of {known}")
-            return {name: self._translate(direction, os.path.join(image, name), size) for name in names}
+            return self._translate_folder(direction, image, names, size)
         channels = self.channels(direction)[0]
         if size is not None:
             conversions.check_size(size)
@@ -168,11 +171,27 @@ class Model:
             return conversions.like_array(image, self.translate(direction, conversions.as_batch(image, channels, size)))
         ranges = self.value_ranges(direction)
         decoded = conversions.decode(image, channels, bool(ranges[0]), self.config.data.nodata)
+        with contextlib.suppress(ImageError):  # later images may be damaged
+            number = 1 if isinstance(image, Image.Image) else reader.count(image, channels)
+            if number > 1:
+                logger.warning(f"{printable(image)}: the first of {number} images; cyclegan.translate translates all")
         original = conversions.to_network(decoded, ranges, size)
         made = conversions.to_pillow(original, self.translate(direction, original.pixels[None])[0], ranges)
         if isinstance(made, np.ndarray):
             what = f"{made.shape[2]} channels of {made.dtype}"
             logger.warning(f"{printable(image)}: its translation is an array, because Pillow has no images of {what}")
+        return made
+
+    def _translate_folder(self, direction: str, folder: Any, names: Sequence[str], size: Size | None) -> dict[str, Any]:
+        """Translate the images of a folder; leave out those that can't be read, with a warning, unless none can."""
+        made = {}
+        for name in names:
+            try:
+                made[name] = self._translate(direction, os.path.join(folder, name), size)
+            except UserError as error:
+                if not made and name == names[-1]:
+                    raise
+                logger.warning(f"left out: {error}")
         return made
 
     def translate(self, direction: str, images: np.ndarray, progress: tiles.Progress = lambda _: None) -> np.ndarray:

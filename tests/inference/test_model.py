@@ -177,13 +177,27 @@ def test_opacity_and_depth_of_files(models, tmp_path, caplog):
     assert caplog.messages[-1].endswith(text)
 
 
+def test_a_folder_is_translated_without_its_bad_files_and_a_stack_to_its_first_image(models, tmp_path, caplog):
+    model, _ = models
+    image = images(20, 24, 3)
+    for name in ("0.png", "2.png"):
+        (tmp_path / name).write_bytes(b"no image")
+    Image.fromarray(image).save(tmp_path / "1.tif", save_all=True, append_images=[Image.fromarray(image[::-1])])
+    (made,) = model.x2y(tmp_path).items()
+    assert made[0] == "1.tif"
+    np.testing.assert_array_equal(np.asarray(made[1])[..., None], model.x2y(image))
+    texts = ["0.png can't be read: a text, not an image", "1.tif: the first of 2 images", "2.png can't be read"]
+    assert len(caplog.messages) == 3 and all(text in got for text, got in zip(texts, caplog.messages))
+
+
 def test_images_that_do_not_fit_are_refused(models, tmp_path):
     model, folder = models
     (tmp_path / "a.png").write_bytes(b"no image")
     (tmp_path / "empty").mkdir()
     image, floats = images(20, 24, 3), np.zeros((8, 8, 3), np.float32)
     for given, text in (
-        ((tmp_path / "a.png",), r"a\.png can't be read .*: expected an image of 3 channels"),
+        ((tmp_path / "a.png",), r"a\.png can't be read: a text, not an image"),
+        ((tmp_path,), r"a\.png can't be read: a text, not an image"),
         ((tmp_path / "b.png",), r"b\.png: no such file; expected an image$"),
         ((tmp_path / "empty",), "empty: no images; expected at least one of .png"),
         (([1, 2],), "int: expected a path, a Pillow image or a NumPy array"),
