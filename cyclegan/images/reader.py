@@ -140,7 +140,7 @@ def decode_mask(source: Source) -> np.ndarray:
             opaque = dataclasses.replace(bands, has_opacity=False, premultiplied=False, metadata=NO_METADATA)
             colors = convert(opaque, 3).pixels
     lowest = 0
-    if header.lossy or header.format in LOSSY:
+    if (header.lossy or header.format in LOSSY) and colors.dtype.kind == "u":  # floats have no highest level
         lowest = (header.highest or np.iinfo(colors.dtype).max) // 2
     inside = (colors > lowest).any(axis=2, keepdims=True)
     return (inside if opacity is None else inside & (opacity > 0)).astype(np.uint8)

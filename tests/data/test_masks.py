@@ -3,6 +3,7 @@
 import imagecodecs
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 
 from cyclegan.data.unpaired import UnpairedDataset
@@ -153,12 +154,14 @@ LOSSY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("ending", [*LOSSY, "jxl", "12.jpg"])
+@pytest.mark.parametrize("ending", [*LOSSY, "jxl", "12.jpg", "float.tif"])
 def test_blurred_values_of_a_lossy_mask_stay_outside(tmp_path, ending):
     y, x = np.mgrid[:64, :96]
     circle, path = 255 * ((y - 30) ** 2 + (x - 45) ** 2 < 400).astype(np.uint8), tmp_path / f"circle.{ending}"
     if ending == "jxl":
         path.write_bytes(imagecodecs.jpegxl_encode(circle, level=80))
+    elif ending == "float.tif":
+        tifffile.imwrite(path, np.float32(circle / 999), compression="jpegxl", compressionargs={"lossless": True})
     elif ending == "12.jpg":
         deep = circle.astype(np.uint16) * 16
         path.write_bytes(imagecodecs.jpeg_encode(deep, level=30, bitspersample=12))
