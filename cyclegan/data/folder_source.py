@@ -246,7 +246,8 @@ def find_masks(
     """Return the mask of each image, `None` without one.
 
     A mask has the path of its image below trainA and the like, except for the extension. It may also lie in a subfolder
-    of the split, such as trainA, which then comes first.
+    of the split, such as trainA, which then comes first. One image may be the mask of all frames of a film, and a mask
+    may belong to several images of a folder that only their extensions tell apart.
 
     Args:
         folder: Folder of the masks.
@@ -254,7 +255,7 @@ def find_masks(
         data: With --stacks all, masks may be images of a file, too, with the same numbers.
 
     Raises:
-        UserError: Two masks have the same name, or one mask belongs to several images.
+        UserError: Two masks have the same name, or one mask belongs to images of several folders.
     """
     masks: dict[str, Name] = {}
     files = [os.path.join(folder, name) for name in find_images(folder)]
@@ -264,17 +265,21 @@ def find_masks(
     found: list[Name | None] = []
     images: dict[Name, str] = {}
     for name in names:
-        split, _, rest = name.partition(os.sep)
-        found.append(masks.get(stem(os.path.join(split, rest))) or masks.get(stem(rest)))
-        if (own := found[-1]) and (other := images.setdefault(own, name)) != name:
-            advice = f"put them into subfolders of {folder} with the names of the images' folders"
-            if os.path.dirname(other) == os.path.dirname(name):
-                advice = "rename an image and its mask"
+        film = _film_of(name)
+        keys = [stem(each) for image in (name, film) for each in (image, image.partition(os.sep)[2])]
+        found.append(next((masks[key] for key in keys if key in masks), None))
+        if (own := found[-1]) and stem(other := images.setdefault(own, film)) != stem(film):
             raise UserError(
-                f"{printable(own)} is the mask of {printable(other)} and {printable(name)}; expected a mask for each:"
-                f" {advice}"
+                f"{printable(own)} is the mask of {printable(other)} and {printable(film)}; expected a mask for each:"
+                f" put them into subfolders of {folder} with the names of the images' folders"
             )
     return found
+
+
+def _film_of(name: str) -> str:
+    """Return the film of an image that is one of its frames, such as "walk.mp4[250]", or the name of another image."""
+    film = name.rpartition("[")[0]
+    return film if name.endswith("]") and formats.is_film(film) else name
 
 
 def is_image(path: str) -> bool:

@@ -169,6 +169,7 @@ class Header:
     profile: bytes = b""  # ICC profile of the file, or empty
     channel_pages: int = 1  # pages that are bands; only the first one is used unless all are
     extra_bands: int = 0  # that gray and RGB leave out, such as near infrared or the other channels of a microscope
+    lossy: bool = False  # whether the compression of a TIFF file may blur values
     other_values: str = ""  # type of the values that need a value range; empty for unsigned ones of 8 or 16 bits
 
     def partial_of(self, channels: int) -> int:

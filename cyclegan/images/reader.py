@@ -15,8 +15,9 @@ from typing import NamedTuple, Union
 import numpy as np
 
 from cyclegan.config.data import ValueRange
-from cyclegan.images.formats import UNCOMPRESSED, open_image
+from cyclegan.images.formats import LOSSY, UNCOMPRESSED, open_image
 from cyclegan.images.image import (
+    NO_METADATA,
     Bands,
     DecodedImage,
     Header,
@@ -125,11 +126,24 @@ def decode_with_header(
 def decode_mask(source: Source) -> np.ndarray:
     """Decode a mask, uint8 [h, w, 1]: 0 where the image is black or transparent, otherwise 1.
 
-    In a JPEG, which blurs the values, gray below 128 counts as black. Raise the errors of `decode`.
+    Lossy compression blurs the values, so a color is black there if all its channels are below the middle. Raise the
+    errors of `decode`.
     """
-    header, image = decode_with_header(source, 1)
-    inside = image.pixels > (127 if header.format == "jpeg" else 0)
-    return (inside if image.opacity is None else inside & (image.opacity > 0)).astype(np.uint8)
+    with _opened(source) as reader:
+        header = reader.header
+        _check_bands(reader, 1, any_type=True)
+        is_large = header.height * header.width > PARALLEL_PIXELS
+        with _large_image_lock if is_large else contextlib.nullcontext(), explain(header.format, "pixels"):
+            bands = reader.read(1)
+            opacity = convert(bands, 1).opacity
+            # Colors of their own, without a blend with white and a profile.
+            opaque = dataclasses.replace(bands, has_opacity=False, premultiplied=False, metadata=NO_METADATA)
+            colors = convert(opaque, 3).pixels
+    lowest = 0
+    if (header.lossy or header.format in LOSSY) and colors.dtype.kind == "u":  # floats have no highest level
+        lowest = (header.highest or np.iinfo(colors.dtype).max) // 2
+    inside = (colors > lowest).any(axis=2, keepdims=True)
+    return (inside if opacity is None else inside & (opacity > 0)).astype(np.uint8)
 
 
 @contextlib.contextmanager

@@ -45,6 +45,7 @@ LOSSLESS = [COMPRESSION[name] for name in ("NONE", "LZW", "ADOBE_DEFLATE", "DEFL
 # Strips and tiles that have a size of their own.
 CODESTREAMS = [COMPRESSION[name] for name in ("JPEG", "JPEG2000", "LERC", "WEBP", "JPEGXL")]
 TO_RGB = (COMPRESSION.JPEG, COMPRESSION.WEBP, COMPRESSION.JPEGXL)  # decoders return RGB for YCbCr
+LOSSY = (*TO_RGB, COMPRESSION.JPEG2000, COMPRESSION.OJPEG)
 OF_LIBTIFF = [COMPRESSION[name] for name in ("CCITTRLE", "CCITT_T4", "CCITT_T6", "OJPEG")]
 # Pillow's modes and their bands.
 COLORS: dict[int, str] = {PHOTOMETRIC.SEPARATED: "CMYK", PHOTOMETRIC.YCBCR: "YCbCr", PHOTOMETRIC.CIELAB: "LAB"}
@@ -145,6 +146,7 @@ class TiffReader(ImageReader):
             profile=self._profile,
             channel_pages=channel_pages,
             extra_bands=channel_pages - 1 or max(0, extra),
+            lossy=page.compression in LOSSY,
             other_values=f"{bits} bits ({page.dtype})" if self._is_other else "",
         )
 

@@ -151,7 +151,8 @@ def holds_nodata(dtype: np.dtype | type, nodata: float | None) -> bool:
 def restore_nodata(image: DecodedImage) -> DecodedImage:
     """Return a translation with values of a file, whose pixels without data have none again, if its type allows it.
 
-    Pixels of NaN are NaN again if it is a type of floats.
+    Other pixels that became the value for missing data move by one step, towards 0. Pixels of NaN are NaN again if it
+    is a type of floats.
     """
     nodata, dtype = image.metadata.nodata, image.pixels.dtype
     if nodata is None or not holds_nodata(dtype, nodata):
@@ -160,6 +161,12 @@ def restore_nodata(image: DecodedImage) -> DecodedImage:
     if is_float:  # the lowest float64, for example, is no float32
         nodata = float(np.clip(nodata, np.finfo(dtype).min, np.finfo(dtype).max))
     pixels = image.pixels
+    if (equal := is_missing(pixels, nodata)).any() and not math.isnan(nodata):
+        towards = float(nodata == 0)
+        moved = (
+            np.nextafter(dtype.type(nodata), dtype.type(towards)) if is_float else nodata + np.sign(towards - nodata)
+        )
+        pixels = np.where(equal[..., None], dtype.type(moved), pixels)
     if image.missing is not None:
         values = np.array([0, nodata, math.nan if is_float else nodata], dtype)
         pixels = np.where(image.missing, values[image.missing], pixels)

@@ -282,7 +282,8 @@ def _stack(
     if isinstance(original, VolumeReader):
         layout, split, before = original.layout, count // original.shape[0], original.array.shape
     whole = layout.array_shape((count // split, height, width, split * channels))
-    final = (*whole[:3], *before[3:])[: len(before)] if math.prod(before[3:]) == whole[3] else whole
+    final = (*whole[:3], *before[3:]) if math.prod(before[3:]) == whole[3] else whole
+    final = final[: len(before)] if math.prod(final[len(before) :]) == 1 else final
 
     def put(array: np.ndarray, number: int, pixels: np.ndarray) -> None:
         band, index = divmod(number, count // split)

@@ -57,3 +57,16 @@ def test_the_end_of_a_single_film_is_held_out(tmp_path):
     named = r"2 of \d+ images cannot be used.*trainA/b.png, .*trainB/a.mp4\[0\] .HTML, not an image"
     with pytest.raises(UserError, match=named):
         load(tmp_path)
+
+
+def test_an_image_or_a_film_is_the_mask_of_a_film(tmp_path):
+    for domain in "AB":
+        for name in ("a.mp4", "b.mp4"):
+            write_film(tmp_path / f"train{domain}" / name, sound=False)
+    save(tmp_path / "maskA" / "a.png", (0, 0, 0), (32, 32))
+    write_film(tmp_path / "maskA" / "b.mp4", sound=False)
+    domains = load(tmp_path, image_size=32, load_size=32, film_every=4)
+    inside = {}
+    for images in (domains.train_x, domains.test_x):
+        inside.update(zip(images.names, (images.masks[i].any() for i in range(len(images)))))
+    assert inside == {f"trainA/{name}.mp4[{i}]": name == "b" for name in "ab" for i in (0, 4, 8)}

@@ -1,7 +1,9 @@
 """Masks of a folder: they are found by name, checked, and get the crop, size and flip of their images."""
 
+import imagecodecs
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image
 
 from cyclegan.data.unpaired import UnpairedDataset
@@ -132,18 +134,40 @@ def test_all_but_black_and_transparent_pixels_are_inside(tmp_path):
     labels = np.array([[0, 1, 200]], np.uint8)
     palette = Image.fromarray(labels)
     palette.putpalette([0, 0, 0, 60, 0, 0] + [0, 90, 0] * 254)
+    dark = palette.copy()
+    dark.putpalette([0, 0, 0, 0, 0, 4] + [0, 0, 4] * 254)
     gray = np.stack([labels * 0 + 255, np.array([[0, 9, 255]], np.uint8)], axis=-1)
+    half = np.stack([labels, np.array([[128, 128, 255]], np.uint8)], axis=-1)
     images = {
         "8.png": Image.fromarray(labels), "16.png": Image.fromarray(labels.astype(np.uint16)), "p.png": palette,
         "rgb.png": Image.fromarray(np.stack([labels] * 3, axis=-1)), "la.png": Image.fromarray(gray),
+        "dark.png": dark, "dark-rgb.png": dark.convert("RGB"), "half.png": Image.fromarray(half),
     }  # fmt: skip
     for name, image in images.items():
         image.save(tmp_path / name)
         assert reader.decode_mask(tmp_path / name)[..., 0].tolist() == [[0, 1, 1]], name
-    box = np.zeros((32, 32), np.uint8)
-    box[5:20, 7:23] = 255
-    Image.fromarray(box).save(tmp_path / "box.jpg", quality=30)
-    np.testing.assert_array_equal(reader.decode_mask(tmp_path / "box.jpg")[..., 0], box // 255)
+
+
+LOSSY = {
+    "jpg": {"quality": 30}, "webp": {"quality": 60}, "avif": {"quality": 20}, "tif": {"compression": "jpeg"},
+    "jp2": {"irreversible": True, "quality_mode": "rates", "quality_layers": [8]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", [*LOSSY, "jxl", "12.jpg", "float.tif"])
+def test_blurred_values_of_a_lossy_mask_stay_outside(tmp_path, ending):
+    y, x = np.mgrid[:64, :96]
+    circle, path = 255 * ((y - 30) ** 2 + (x - 45) ** 2 < 400).astype(np.uint8), tmp_path / f"circle.{ending}"
+    if ending == "jxl":
+        path.write_bytes(imagecodecs.jpegxl_encode(circle, level=80))
+    elif ending == "float.tif":
+        tifffile.imwrite(path, np.float32(circle / 999), compression="jpegxl", compressionargs={"lossless": True})
+    elif ending == "12.jpg":
+        deep = circle.astype(np.uint16) * 16
+        path.write_bytes(imagecodecs.jpeg_encode(deep, level=30, bitspersample=12))
+    else:
+        Image.fromarray(circle).convert("RGB").save(path, **LOSSY[ending])
+    np.testing.assert_array_equal(reader.decode_mask(path)[..., 0], circle // 255)
 
 
 def test_a_damaged_mask_is_named_when_it_is_used(folder):

@@ -10,6 +10,7 @@ from cyclegan.images.value_range import (
     image_to_levels,
     image_to_values,
     mark_missing,
+    restore_nodata,
     to_depth,
     to_float,
     to_levels,
@@ -89,6 +90,18 @@ def test_other_pixels_of_a_file_of_floats_may_have_no_data():
     for given, fractional, nodata in ((None, True, np.nan), (-1, True, -1), (None, False, None)):
         image = mark_missing(DecodedImage(values, None, Metadata(nodata=given), fractional))
         assert f"{image.metadata.nodata}" == f"{nodata}" and image.missing is None
+
+
+@pytest.mark.parametrize(
+    "dtype, nodata, moved",
+    [("u1", 0, 1), ("u1", 255, 254), ("i2", -32768, -32767), ("f4", -2, -1.9999999), ("f4", 0, 0)],
+)
+def test_translations_of_data_never_become_the_value_for_missing_data(dtype, nodata, moved):
+    pixels = np.array([[[nodata, nodata], [nodata, 7], [9, 9]]], dtype)
+    image = DecodedImage(pixels, None, Metadata(nodata=nodata), missing=np.uint8([[[0], [0], [1]]]))
+    found = restore_nodata(image).pixels
+    assert found.dtype == dtype and (found[0, 0] != nodata).all()
+    np.testing.assert_allclose(found[0], [[moved] * 2, [nodata, 7], [nodata] * 2], rtol=1e-7, atol=1e-40)
 
 
 def test_opacity_has_the_depth_of_the_values():

@@ -568,11 +568,10 @@ def test_an_image_without_a_mask_that_fits_fails_alone(model, models, tmp_path):
     ]
     with pytest.raises(UserError, match="no mask has the name of an image, for example .*in/03.png"):
         translate(model, tmp_path / "in/03.png", tmp_path / "other", masks=tmp_path / "masks")
-    formats.write(tmp_path / "in/00.jpg", DecodedImage(images(16, 20, 3)))
-    with pytest.raises(
-        UserError, match="00.png is the mask of in/00.jpg and in/00.png; .* rename an image and its mask"
-    ):
-        translate(model, tmp_path / "in", tmp_path / "other", masks=tmp_path / "masks")
+    for name, width in (("00.jpg", 20), ("00.bmp", 21)):  # each of them has the mask 00.png
+        formats.write(tmp_path / "in" / name, DecodedImage(images(16, width, 3)))
+    report = translate(model, tmp_path / "in", tmp_path / "shared", masks=tmp_path / "masks")
+    assert report.done == 2 and min(report.failed).startswith(f"{source}/00.bmp ({masks}/00.png (a mask of 20 x 16")
     with pytest.raises(UserError, match="--masks .*: a file; expected a folder"):
         translate(model, tmp_path / "in", tmp_path / "other", masks=tmp_path / "masks/00.png")
     with pytest.raises(UserError, match="--masks: expected a run whose domains have the same number of channels"):

@@ -69,6 +69,14 @@ def test_a_resized_volume_fills_the_same_space(tmp_path):
     assert after.header["sform_code"] == 1
 
 
+@pytest.mark.parametrize("axis, shape", [(None, (50, 33)), (0, (20, 50, 33)), (1, (50, 24, 33))])
+def test_a_flat_volume_may_be_resized_along_any_axis(tmp_path, axis, shape):
+    nibabel.save(nibabel.Nifti1Image(CT[:, :, 0], np.eye(4)), tmp_path / "a.nii")
+    model = SameImage(**both("-1000:2000"))
+    assert translate(model, tmp_path / "a.nii", tmp_path / "b.nii", size=(50, 33), slice_axis=axis).failed == []
+    assert nibabel.load(tmp_path / "b.nii").shape == shape
+
+
 MICRONS = {"PhysicalSizeX": 0.25, "PhysicalSizeY": 0.25, "PhysicalSizeZ": 1.5}
 TIFFS = {
     "a.ome.tif": ("TZYX", {"ome": True, "metadata": {**MICRONS, "PhysicalSizeZUnit": "µm"}}),
