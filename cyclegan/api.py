@@ -58,13 +58,15 @@ class Run(Model):
             UserError: There is no such run, checkpoint or option, or the checkpoint cannot be read.
         """
         command_line.check_names(options, ("precision", "tile", "device"))
+        checkpoint = None if checkpoint is None else str(checkpoint)
         check_run(run, checkpoint=checkpoint)
         super().__init__(run, checkpoint, **_plain(options))
 
-    def evaluate(self, **options: Any) -> dict[str, dict[str, float]]:
+    def evaluate(self, direction: str | None = None, **options: Any) -> dict[str, dict[str, float]]:
         """Score the generators on the held-out images, as `cyclegan-evaluate` does.
 
         Args:
+            direction: "x2y" or "y2x"; by default both.
             options: Flags of the command by name, such as `features="random"`, which needs no download, or `paired`.
 
         Returns:
@@ -76,7 +78,7 @@ class Run(Model):
         """
         command_line.check_names(options, (field.name for field in dataclasses.fields(ScoreOptions)))
         with _messages():
-            result = score_run(self, None, ScoreOptions(**_plain(options)))
+            result = score_run(self, None, ScoreOptions(direction, **_plain(options)))
         return {
             direction: {**part["scores"], **{f"untranslated_{name}": s for name, s in part["untranslated"].items()}}
             for direction, part in result["directions"].items()

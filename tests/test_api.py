@@ -75,6 +75,8 @@ def test_the_page_lists_all_arguments_with_their_defaults():
         scope = {}
         exec(f"def call{arguments}: pass", scope)
         stated[name] = defaults_of(scope["call"])
+        positional = inspect.getfullargspec(getattr(cyclegan, name[9:], None) or getattr(cyclegan.Run, name[4:])).args
+        assert inspect.getfullargspec(scope["call"]).args == [each for each in positional if each != "self"], name
     run = cyclegan.Run
     for name, functions in {
         "cyclegan.train": (cyclegan.train,),
@@ -111,10 +113,14 @@ def test_unknown_options_are_explained(trained, tmp_path):
             r"overwite \(do you mean overwrite",
         ),
         (lambda: run.export(tmp_path / "g.onnx", size="64x32"), r"^size '64x32': expected \(width, height\)"),
+        (lambda: run.export(tmp_path / "g.onnx", size=30), "^--size 30x30: expected multiples of 4 pixels"),
         (lambda: cyclegan.translate(run, [], tmp_path / "out"), r"^source \[\]: expected at least one file or folder"),
         (lambda: cyclegan.translate(run, None, tmp_path / "out"), "^None: expected a path"),
-        (lambda: cyclegan.translate(run, tmp_path, tmp_path, batch_size="8"), "batch_size '8': expected at least"),
-        (lambda: run.evaluate(max_images="5"), "max_images '5': expected at least 2"),
+        (
+            lambda: cyclegan.translate(run, tmp_path, tmp_path, batch_size="8"),
+            "batch_size '8': expected a whole number",
+        ),
+        (lambda: run.evaluate(max_images="5"), "max_images '5': expected a whole number of at least 2"),
         (lambda: cyclegan.load(run.path, tiles=512), r"^unknown settings: tiles \(do you mean tile\?\)$"),
     ):
         with pytest.raises(cyclegan.UserError, match=text):
@@ -168,7 +174,7 @@ def test_a_run_is_scored_and_exported(trained, tmp_path):
     run, _ = trained
     scores = run.evaluate(features="random")
     assert set(scores) == {"x2y", "y2x"} and scores["x2y"]["FID"] == pytest.approx(run.history["test/score/x2y/FID"][1])
-    assert scores["x2y"]["untranslated_FID"] > 0
+    assert scores["x2y"]["untranslated_FID"] > 0 and run.evaluate("y2x", features="random") == {"y2x": scores["y2x"]}
     assert run.export(tmp_path / "g.keras", direction="y2x", uint8=True) < 0.51
     with pytest.raises(cyclegan.UserError, match="g.keras exists"):
         run.export(tmp_path / "g.keras")

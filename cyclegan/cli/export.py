@@ -88,7 +88,7 @@ def export_run(  # noqa: PLR0913  the flags of the command
     uint8: bool = False,
     float16: bool = False,
     int8: bool = False,
-    size: tuple[int, int] | None = None,
+    size: tuple[int, int] | int | None = None,
     pictures: Sequence[str] = (),
     runtime: str | None = None,
     overwrite: bool = False,
@@ -101,6 +101,7 @@ def export_run(  # noqa: PLR0913  the flags of the command
     out = pathlib.Path(out).expanduser()
     check_run(run, [out], checkpoint)
     format = _choose_format(out, format)
+    size = None if size is None else check_size(size)
     _check_flags(format, float16=float16, int8=int8, runtime=runtime, uint8=uint8, size=size)
     check(out, format, overwrite)
     with terminal.phase("Starting TensorFlow", if_slow=True), terminal.start():
@@ -160,12 +161,10 @@ def _choose_format(out: pathlib.Path, format: str | None) -> str:
 
 
 def _check_flags(format: str, **given: Any) -> None:
-    """Raise `UserError` if a flag does not belong to the format, or a size is none."""
+    """Raise `UserError` if a flag does not belong to the format."""
     for flag, value in given.items():
         if value and format not in FLAGS[flag]:
             raise UserError(f"--{flag} with --format {format}: only {', '.join(FLAGS[flag])} has it; drop the flag")
-    if given["size"] is not None:
-        check_size(given["size"])
     if given["float16"] and given["int8"]:
         raise UserError("--float16 with --int8: expected one of them")
 

@@ -32,6 +32,8 @@ HINTS = {  # flags of pytorch-CycleGAN-and-pix2pix's test.py, and what replaces 
     **{"name": "RUN, the first argument", "checkpoints_dir": "RUN, the first argument"},
     **{"dataroot": "INPUT", "results_dir": "OUTPUT, the last argument", "num_test": "a pattern as INPUT"},
     **{"load_size": "--size", "crop_size": "--size", "preprocess": "--size", "phase": "a folder as INPUT"},
+    **{"load_iter": "--checkpoint", "eval": "not needed"},
+    **{"run": "RUN INPUT OUTPUT go without flags", "input": "INPUT", "output": "OUTPUT, the last argument"},
 }
 
 

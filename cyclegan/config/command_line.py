@@ -52,15 +52,24 @@ REFERENCE_FLAGS = {
     **{"gpu_ids": "CUDA_VISIBLE_DEVICES=0,1 before the command", "model": "--objective", "CUT_mode": "--objective"},
     **{"netG": "--generator", "netD": "--discriminator", "n_layers_D": "--discriminator_layers"},
     **{"input_nc": "--channels_x", "output_nc": "--channels_y", "ngf": "--filters", "ndf": "--filters"},
-    **{"init_type": "--init", "no_dropout": "the default", "no_antialias": "the default"},
+    **{"init_type": "--init", "init_gain": "always 0.02", "normG": "--norm, for both", "normD": "--norm, for both"},
+    **dict.fromkeys(("no_dropout", "no_antialias", "no_antialias_up"), "the default"),
     **{"crop_size": "--image_size", "gan_mode": "--adversarial", "lambda_A": "--lambda_cycle"},
-    **{"lambda_B": "--lambda_cycle", "beta1": "--beta_1", "lr_policy": "--lr_schedule"},
-    "n_epochs": "--epochs, which includes the decay",
-    "n_epochs_decay": "--decay_from, the epochs before the decay",
-    **{"continue_train": "the same command again", "epoch_count": "the same command again"},
+    **{"lambda_B": "--lambda_cycle", "beta1": "--beta_1", "beta2": "--beta_2", "lr_policy": "--lr_schedule"},
+    **{"lr_decay_iters": "no schedule has steps", "lambda_GAN": "always 1"},
+    **{"lambda_NCE": "--lambda_nce with --objective cut", "nce_idt": "--objective cut has it, fastcut not"},
+    **{"flip_equivariance": "--objective fastcut has it", "nce_layers": "always 0,4,8,12,16", "nce_T": "always 0.07"},
+    **{"num_patches": "always 256", "netF": "always mlp_sample", "netF_nc": "always 256"},
+    **dict.fromkeys(("n_epochs", "niter"), "--epochs, which includes the decay"),
+    **dict.fromkeys(("n_epochs_decay", "niter_decay"), "--decay_from, the epochs before the decay"),
+    **dict.fromkeys(("continue_train", "epoch_count", "load_iter"), "the same command again"),
+    **{"pretrained_name": "--init_from", "evaluation_freq": "--evaluate_every", "suffix": "--output_dir"},
+    **{"use_wandb": "--wandb PROJECT", "wandb_project_name": "--wandb"},
     **{"save_epoch_freq": "--checkpoint_every", "save_latest_freq": "--checkpoint_minutes"},
     **{"print_freq": "--log_every", "display_freq": "--plot_every", "epoch": "--checkpoint"},
-    **dict.fromkeys(("serial_batches", "num_threads", "dataset_mode", "display_id"), "not needed"),
+    **dict.fromkeys(("serial_batches", "num_threads", "dataset_mode", "phase", "save_by_iter"), "not needed"),
+    **dict.fromkeys(("display_id", "display_winsize", "display_ncols", "display_server"), "not needed"),
+    **dict.fromkeys(("display_env", "display_port", "update_html_freq", "no_html", "easy_label"), "not needed"),
     "direction": "both directions are trained",
 }
 FOREIGN_FLAGS = {**REFERENCE_FLAGS, "resume": "the same command again"}
@@ -127,7 +136,8 @@ def explain(text: str, flags: Collection[str], hints: Mapping[str, str] = Mappin
     if meant and (not meant.startswith("--") or meant.replace(",", "").split()[0] in flags):
         return f"{flag} (here: {meant})"
     names = [name[2:] for name in flags]
-    similar = difflib.get_close_matches(flag[2:], names, 1, 0.7) or [n for n in names if n.startswith(f"{flag[2:]}_")]
+    name = flag[2:].lower()
+    similar = difflib.get_close_matches(name, names, 1, 0.7) or [each for each in names if each.startswith(f"{name}_")]
     return f"{flag} (do you mean --{similar[0]}?)" if similar else flag
 
 

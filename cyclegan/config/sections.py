@@ -309,8 +309,8 @@ class RunConfig(Section):
     """begin a new run with the weights of another run: its folder, or RUN/checkpoints/NAME for a checkpoint that is not
     the newest; or of .pth files of pytorch-CycleGAN-and-pix2pix or CUT: their folder, or one of them. The networks get
     the settings that belong to the weights (default: random weights)"""
-    verbose: Literal[0, 1, 2] = flag(1, FREE)
-    """0: only warnings; 1: progress bars and errors per epoch; 2: all losses too"""
+    verbose: Literal[0, 1, 2] = flag(1, FREE, nargs="?", const=2)
+    """0: only warnings; 1: progress bars and errors per epoch; 2, or no value: all losses too"""
     plot_every: int = flag(10, FREE, least=1)
     """epochs between sample images, which also follow epochs 1, 2, 5, 10 and the last one"""
     checkpoint_every: int = flag(1, FREE, least=1)

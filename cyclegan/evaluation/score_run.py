@@ -62,7 +62,7 @@ class ScoreOptions:
         for name, least in (("max_images", 2), ("batch_size", 1), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int) and value >= least):
-                raise UserError(f"--{name} {value!r}: expected at least {least}")
+                raise UserError(f"--{name} {value!r}: expected a whole number of at least {least}")
         if self.protocol and self.protocol not in PROTOCOLS:
             raise UserError(f"--protocol {self.protocol}: expected {' or '.join(PROTOCOLS)}")
         if self.protocol and (self.real or self.max_images):

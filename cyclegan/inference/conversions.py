@@ -115,20 +115,22 @@ def resize(image: DecodedImage, size: Size) -> DecodedImage:
     )
 
 
-def check_size(size: Any) -> None:
-    """Raise `UserError` if `size` is not (width, height), whole numbers of at least 1, or is too large."""
+def check_size(given: Any) -> Size:
+    """Return (width, height) of these, or of one number for both; raise `UserError` unless images can have it."""
+    size = (given, given) if type(given) is int else given
     if not (isinstance(size, (tuple, list)) and len(size) == 2 and all(isinstance(n, int) and n > 0 for n in size)):
-        raise UserError(f"size {size!r}: expected (width, height) in pixels")
+        raise UserError(f"size {given!r}: expected (width, height) in pixels, or a number for both")
     try:
         check_pixels(*size)
     except ImageError as error:
         raise UserError(f"--size {error}") from error
+    return size[0], size[1]
 
 
 def check_tile(tile: int) -> None:
     """Raise `UserError` if tiles are too small."""
     if not isinstance(tile, int) or tile < MIN_TILE:
-        raise UserError(f"--tile {tile!r}: expected at least {MIN_TILE} pixels")
+        raise UserError(f"--tile {tile!r}: expected a whole number of at least {MIN_TILE} pixels")
 
 
 def check_direction(config: Config, direction: str) -> None:

@@ -90,7 +90,8 @@ class Request:
 
     Attributes:
         direction: "x2y" or "y2x".
-        size: (width, height) in pixels to resize images to first; by default each keeps its size.
+        size: (width, height) in pixels to resize images to first; by default each keeps its size. `make_plan`
+            also takes a number for both.
         format: One of `formats.FORMATS`, or an ending such as "jpg"; by default the format of each original's name.
         overwrite: Whether existing files are replaced.
         batch_size: Number of images of one size to translate together, if they are small enough.

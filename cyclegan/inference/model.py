@@ -105,27 +105,27 @@ class Model:
         Raises:
             UserError: The checkpoint does not exist or cannot be read.
         """
-        found = self._checkpoints.restore(checkpoint or "", strict=False)
+        found = self._checkpoints.restore("" if checkpoint is None else str(checkpoint), strict=False)
         if not found:
             raise UserError(f"{self.path}: no checkpoint yet; expected a run that has begun to train: train it first")
         self.train_state, self.checkpoint = found
 
     @overload
-    def x2y(self, image: np.ndarray, size: Size | None = None) -> np.ndarray: ...
+    def x2y(self, image: np.ndarray, size: Size | int | None = None) -> np.ndarray: ...
 
     @overload
-    def x2y(self, image: Image.Image | Path, size: Size | None = None) -> Image.Image: ...
+    def x2y(self, image: Image.Image | Path, size: Size | int | None = None) -> Image.Image: ...
 
     @overload
-    def x2y(self, image: list[Any], size: Size | None = None) -> list[Any]: ...
+    def x2y(self, image: list[Any], size: Size | int | None = None) -> list[Any]: ...
 
-    def x2y(self, image: Any, size: Size | None = None) -> Any:
+    def x2y(self, image: Any, size: Size | int | None = None) -> Any:
         """Translate one or several images from X to Y.
 
         Args:
             image: A path; or a Pillow image; or an array, uint8 [0, 255], uint16 [0, 65535] or float32 [-1, 1], of
                 shape [h, w, C], [N, h, w, C], or [h, w] if C is 1; or a list of these; or a folder.
-            size: (width, height) in pixels to resize to first; by default the image keeps its size.
+            size: (width, height) in pixels to resize to first, or a number for both; by default as the image.
 
         Returns:
             A Pillow image for a path or a Pillow image, with the opacity of the original; an array of the same type for
@@ -141,19 +141,19 @@ class Model:
         return self._translate("x2y", image, size)
 
     @overload
-    def y2x(self, image: np.ndarray, size: Size | None = None) -> np.ndarray: ...
+    def y2x(self, image: np.ndarray, size: Size | int | None = None) -> np.ndarray: ...
 
     @overload
-    def y2x(self, image: Image.Image | Path, size: Size | None = None) -> Image.Image: ...
+    def y2x(self, image: Image.Image | Path, size: Size | int | None = None) -> Image.Image: ...
 
     @overload
-    def y2x(self, image: list[Any], size: Size | None = None) -> list[Any]: ...
+    def y2x(self, image: list[Any], size: Size | int | None = None) -> list[Any]: ...
 
-    def y2x(self, image: Any, size: Size | None = None) -> Any:
+    def y2x(self, image: Any, size: Size | int | None = None) -> Any:
         """Translate one or several images from Y to X; see `x2y`. One-way objectives have no generator for this."""
         return self._translate("y2x", image, size)
 
-    def _translate(self, direction: str, image: Any, size: Size | None) -> Any:
+    def _translate(self, direction: str, image: Any, size: Size | int | None) -> Any:
         if isinstance(image, (list, tuple)):
             return [self._translate(direction, each, size) for each in image]
         if isinstance(image, (str, os.PathLike)):
@@ -166,7 +166,7 @@ class Model:
             return self._translate_folder(direction, image, names, size)
         channels = self.channels(direction)[0]
         if size is not None:
-            conversions.check_size(size)
+            size = conversions.check_size(size)
         if isinstance(image, np.ndarray):
             return conversions.like_array(image, self.translate(direction, conversions.as_batch(image, channels, size)))
         ranges = self.value_ranges(direction)
@@ -182,7 +182,7 @@ class Model:
             logger.warning(f"{printable(image)}: its translation is an array, because Pillow has no images of {what}")
         return made
 
-    def _translate_folder(self, direction: str, folder: Any, names: Sequence[str], size: Size | None) -> dict[str, Any]:
+    def _translate_folder(self, direction: str, folder: Any, names: Sequence[str], size: Any) -> dict[str, Any]:
         """Translate the images of a folder; leave out those that can't be read, with a warning, unless none can."""
         made = {}
         for name in names:

@@ -64,12 +64,12 @@ def make_plan(config: Config, sources: Sequence[str], target: str, request: Requ
         check_path(path)
     conversions.check_direction(config, request.direction)
     if not isinstance(request.batch_size, int) or request.batch_size < 1:
-        raise UserError(f"batch_size {request.batch_size!r}: expected at least 1 image")
+        raise UserError(f"batch_size {request.batch_size!r}: expected a whole number of at least 1 image")
     if request.skip_existing and (request.overwrite or request.html):
         other = "--overwrite" if request.overwrite else "--html, whose page would lack the skipped images"
         raise UserError(f"--skip_existing with {other}: expected one of them")
     if request.size is not None:
-        conversions.check_size(request.size)
+        request = dataclasses.replace(request, size=conversions.check_size(request.size))
     tasks, folder = plan_tasks(sources, target, request.format and _known_format(request.format))
     pages = [folder / "index.html", folder / PAGE_FOLDER] if request.html else []
     written = [*(task.target for task in tasks), *pages]

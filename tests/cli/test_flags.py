@@ -52,6 +52,10 @@ def test_a_mistyped_flag_is_refused_with_a_similar_one(capsys, command, meant):
         ("compare run --output a.png", "unknown arguments: --output (here: --png); --help"),
         ("inspect_data folder --json a.json", "unknown arguments: --json; --help"),
         ("translate run in out --results_dir a", "unknown arguments: --results_dir (here: OUTPUT, the last argument);"),
+        (
+            "translate --run run --input in --output out",
+            "unknown arguments: --run (here: RUN INPUT OUTPUT go without flags), --input (here: INPUT), --output",
+        ),
         ("translate run in out --direction BtoA", "--direction: BtoA is y2x here; --help"),
         ("translate run in out --direction up", "--direction 'up': expected one of "),
         ("export run out --direction AtoB", "--direction: AtoB is x2y here; --help"),

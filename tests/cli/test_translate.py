@@ -73,7 +73,7 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
         ("run in/a.png out --size 50 40", "--size 50 and 40, no file or folder: expected 50x40, or ./40"),
         ("run in out --size 99999", "--size 99999 x 99999 pixels: expected at most 180 million"),
         ("run in out --batch_size 0", "--batch_size '0': expected a whole number of at least 1"),
-        ("run in out --tile 100", "--tile 100: expected at least 512 pixels"),
+        ("run in out --tile 100", "--tile 100: expected a whole number of at least 512 pixels"),
         ("run in/a.png in/b.jpg in/h.jpg", "h.jpg is an image; expected a folder for the translations, as the last"),
     ],
 )

@@ -125,6 +125,11 @@ def test_saved_networks_win_on_another_dataset(saved):
             " command), --num_threads (here: not needed); --help lists the flags",
         ),
         ("--resume", ": unknown arguments: --resume (here: the same command again); --help"),
+        (
+            "--verbose --dataroot a --phase train --init_gain 0.02 --lambda_NCE 1 --Lambda_SRC 1",
+            ": unknown arguments: --dataroot (here: --dataset), --phase (here: not needed), --init_gain (here: always"
+            " 0.02), --lambda_NCE (here: --lambda_nce with --objective cut), --Lambda_SRC (do you mean --lambda_src?);",
+        ),
         ("--batch 2 --quantize", "--batch (do you mean --batch_size?), --quantize; --help"),
         ("photos --lr 1", ": unknown arguments: photos (do you mean --dataset photos?); --help lists the flags"),
     ],

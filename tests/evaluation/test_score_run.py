@@ -262,8 +262,8 @@ def test_pairs_differ_in_folder_and_suffix_only(x, y, counts, example):
 @pytest.mark.parametrize(
     "flags, text",
     [
-        (["--max_images", 1], "--max_images 1: expected at least 2"),
-        (["--seed", -1], "--seed -1: expected at least 0"),
+        (["--max_images", 1], "--max_images 1: expected a whole number of at least 2"),
+        (["--seed", -1], "--seed -1: expected a whole number of at least 0"),
         (["--real", "/nowhere"], "--real /nowhere: no such folder; expected a folder with testA and testB"),
         (["--real", ROOT], "has no testA and testB, so its images are of one domain; expected --direction"),
         (["--real", ROOT / "tests", "--direction", "x2y"], "no images; expected at least 2 of .png"),

@@ -96,7 +96,7 @@ def test_folders_that_hold_no_usable_run_are_refused(tmp_path, strategies):
     make_run(tmp_path / "run", strategies[1])
     with pytest.raises(UserError, match="best-x2y: no such checkpoint; expected one of epoch_0001.*, epoch_0002"):
         Model(tmp_path / "run", "best-x2y")
-    with pytest.raises(UserError, match="--tile 100: expected at least 512 pixels"):
+    with pytest.raises(UserError, match="--tile 100: expected a whole number of at least 512 pixels"):
         Model(tmp_path / "run", tile=100)
     serialization.save(tmp_path / "run" / "config.json", config.replace(filters=8), compat.stack(), {})
     with pytest.raises(UserError, match="be read"):  # of other networks
@@ -206,7 +206,8 @@ def test_images_that_do_not_fit_are_refused(models, tmp_path):
         ((image / 255,), "an array of float64: expected uint8"),
         ((floats + 255,), r"values from 255\.0 to 255\.0: expected float32 in \[-1, 1\]"),
         ((floats, (4, 4)), "size with a float32 array"),
-        ((image, 7), r"size 7: expected \(width, height\) in pixels"),
+        ((image, "7"), r"size '7': expected \(width, height\) in pixels, or a number for both"),
+        ((image, True), "size True: expected"),
         ((Image.fromarray(image), (7.0, 7)), r"size \(7\.0, 7\): expected"),
         ((Image.fromarray(floats[..., 0]),), "a Pillow image of mode F: expected 8 or 16 bits"),
     ):
@@ -215,12 +216,16 @@ def test_images_that_do_not_fit_are_refused(models, tmp_path):
     for options, text in (
         ({"device": "cuda"}, "device 'cuda': expected one of .*CPU:0"),
         ({"precision": "fp16"}, "precision 'fp16': expected one of float32, bfloat16, float16"),
-        ({"tile": "512"}, "--tile '512': expected at least 512 pixels"),
+        ({"checkpoint": 0}, "0: no such checkpoint; expected one of epoch_"),
+        ({"tile": "512"}, "--tile '512': expected a whole number of at least 512 pixels"),
         ({"run": None}, "^None: expected a path"),
     ):
         with pytest.raises(UserError, match=text):
             cyclegan.load(**{"run": folder, **options})
+    with pytest.raises(UserError, match="1: no such checkpoint; expected one of epoch_"):
+        model.restore(1)
     assert cyclegan.load(folder, device="/device:CPU:0").x2y(image).shape == (20, 24, 1)
+    np.testing.assert_array_equal(model.x2y(image, 16), model.x2y(image, (16, 16)))
 
 
 def test_pillow_images_of_other_channels_are_refused(tmp_path, strategies):

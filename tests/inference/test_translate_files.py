@@ -274,8 +274,8 @@ def test_impossible_requests_are_refused(model, tmp_path):
     for source, target, options, text in (
         ("nothing", "out", {}, "no such file or folder; expected an image, a folder of images, or a pattern"),
         ("empty", "out", {}, r"no images; expected at least one of \.png"),
-        ("in", "out", {"batch_size": 0}, "batch_size 0: expected at least 1 image"),
-        ("in", "out", {"size": 64}, r"size 64: expected \(width, height\) in pixels"),
+        ("in", "out", {"batch_size": 0}, "batch_size 0: expected a whole number of at least 1 image"),
+        ("in", "out", {"size": "64"}, r"size '64': expected \(width, height\) in pixels"),
         ("in", "out", {"format": "jpgg"}, "--format jpgg: expected an ending such as jpg, or one of png, jpeg"),
         ("in/a.png", "a.jpgg", {}, r"a\.jpgg: expected a folder, or a file that ends in one of \.png \.jpg"),
         ("in/a.png", "b.png", {"format": "tiff"}, r"--format tiff expects a name that ends in \.tif or \.tiff"),
@@ -419,7 +419,7 @@ def test_images_that_take_too_much_memory_are_refused(model, tmp_path, monkeypat
     "settings, size, expected",
     [
         ({}, None, 1),  # 100 x 81 pixels are more than 2.5 times 32 x 32, 100 x 40 and 80 x 80 are not
-        ({}, (16, 16), 0),
+        ({}, 16, 0),
         ({"preprocess": "scale_width"}, None, 2),
         ({"preprocess": "crop"}, None, 0),  # the training has seen parts of images of any size
     ],
