@@ -80,7 +80,7 @@ def describe_last(run: pathlib.Path) -> str:
 
 
 def check_output_dir(config: Config) -> None:
-    """Raise `UserError` if the folder of a run lies among the images or can't be written to, without making it."""
+    """Raise `UserError` if the folder of a run lies among images or in another run, or can't be written to."""
     path = pathlib.Path(config.run.output_dir)
     if config.data.is_inside(path):
         raise UserError(
@@ -96,6 +96,23 @@ def check_output_dir(config: Config) -> None:
             f"--output_dir {path}: {present} can't be written to; expected a folder that can be written to: use another"
             " one"
         )
+    if not read_config(path):
+        for run in pathlib.Path(os.path.realpath(path)).parents:
+            if (run / "checkpoints").is_dir() and read_config(run):
+                name = run if path.is_absolute() else os.path.relpath(run)
+                raise UserError(
+                    f"--output_dir {path}: lies in the run {name}; resume it with --output_dir {name}, or choose another"
+                    " folder"
+                )
+
+
+def read_config(folder: pathlib.Path) -> dict[str, Any]:
+    """Return the content of config.json if it belongs to a run, even one of another version; else an empty dict."""
+    try:
+        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return saved if isinstance(saved, dict) and {"config", "stack", "data"} <= set(saved) else {}
 
 
 def written_paths(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -134,7 +151,7 @@ class RunDirectory:
         changes: The settings among these, such as "lr 0.1 -> 0.2".
 
     Raises:
-        UserError: The folder cannot be written or is among the images, or another process trains there, or this command
+        UserError: The folder cannot be written or is among images or in another run, or another process trains there, or this command
             cannot resume its run: the networks, the data or the stack differ, or the checkpoints are gone.
     """
 
@@ -195,7 +212,7 @@ class RunDirectory:
 
     def _inspect(self) -> None:
         """Refuse a folder that holds something else, or a run that this command cannot resume; collect warnings."""
-        found, written = self._read_config(), written_paths(self.path)
+        found, written = read_config(self.path), written_paths(self.path)
         for path in (self.path / name for name in FOLDERS):
             if path.exists() and not path.is_dir():
                 raise UserError(FOREIGN.format(path))
@@ -303,7 +320,7 @@ class RunDirectory:
         """Release the lock, and remove the folder if nothing was started in it."""
         if self._lock is None:
             return
-        if not self._read_config():
+        if not read_config(self.path):
             with contextlib.suppress(OSError):  # it holds something
                 (self.path / ".lock").unlink()
                 self.path.rmdir()
@@ -315,14 +332,6 @@ class RunDirectory:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def _read_config(self) -> dict[str, Any]:
-        """Return the content of config.json if it belongs to a run, even one of another version; else an empty dict."""
-        try:
-            saved = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return saved if isinstance(saved, dict) and {"config", "stack", "data"} <= set(saved) else {}
 
     def _refuse_differences(self, differences: Sequence[str], expected: str) -> None:
         if differences:
