@@ -101,8 +101,8 @@ def check_output_dir(config: Config) -> None:
             if (run / "checkpoints").is_dir() and read_config(run):
                 name = run if path.is_absolute() else os.path.relpath(run)
                 raise UserError(
-                    f"--output_dir {path}: lies in the run {name}; resume it with --output_dir {name}, or choose another"
-                    " folder"
+                    f"--output_dir {path}: lies in the run {name}; resume it with --output_dir {name}, or choose"
+                    " another folder"
                 )
 
 
@@ -151,8 +151,9 @@ class RunDirectory:
         changes: The settings among these, such as "lr 0.1 -> 0.2".
 
     Raises:
-        UserError: The folder cannot be written or is among images or in another run, or another process trains there, or this command
-            cannot resume its run: the networks, the data or the stack differ, or the checkpoints are gone.
+        UserError: The folder cannot be written or is among images or in another run, or another process trains there,
+            or this command cannot resume its run: the networks, the data or the stack differ, or the checkpoints are
+            gone.
     """
 
     def __init__(self, config: Config, stack: Mapping[str, Any], writes: bool = True) -> None:
