@@ -147,8 +147,8 @@ class RunDirectory:
         path: The folder.
         config: Configuration of this start.
         saved_config: Configuration of the run so far; `None` if there is no checkpoint to resume from.
-        warnings: Descriptions of what changes in this run from here on.
-        changes: The settings among these, such as "lr 0.1 -> 0.2".
+        warnings: Descriptions of what else changes in this run from here on, which nobody typed.
+        changes: Settings of the training that change from here on, such as "lr 0.1 -> 0.2".
 
     Raises:
         UserError: The folder cannot be written or is among images or in another run, or another process trains there,
@@ -245,7 +245,6 @@ class RunDirectory:
             "the values of its start: drop these flags",
         )
         self.changes = changed_settings(self.saved_config, self.config, WARN)
-        self.warnings = [f"{change} from here on" for change in self.changes]
 
     def _refuse_lost_checkpoints(self, found: Mapping[str, Any]) -> None:
         """Raise `UserError` if the run had a checkpoint, so that it does not start from random weights."""

@@ -22,14 +22,14 @@ def test_free_settings_change_on_resume_without_a_warning(run_folder):
         again.check_data(DATA)
         again.start(DATA)
         assert again.saved_config.optimization.epochs == 200
-    assert not again.warnings and serialization.load(run_folder / "config.json").config.optimization.epochs == 500
+    assert not again.changes and serialization.load(run_folder / "config.json").config.optimization.epochs == 500
 
 
-def test_other_settings_of_the_training_cause_warnings(run_folder):
+def test_other_settings_of_the_training_are_changes(run_folder):
     with open_run(run_folder, lr=1.0, lambda_cycle=2.0, batch_size=2, checkpoint_minutes=0.0, epochs=300) as again:
         # `setup.batch_size_warnings` warns of another global batch.
         # Nobody typed those that follow, such as decay_from.
-        assert again.warnings == ["lambda_cycle 10.0 -> 2.0 from here on", "lr 0.0002 -> 1.0 from here on"]
+        assert again.changes == ["lambda_cycle 10.0 -> 2.0", "lr 0.0002 -> 1.0"] and not again.warnings
 
 
 def test_other_networks_are_refused(run_folder):
@@ -140,7 +140,7 @@ def test_a_resumed_run_keeps_its_measured_range(tmp_path):
     (tmp_path / "checkpoints" / "epoch_0001-1").mkdir(parents=True)
     for text in ("auto", "12:3981"):
         with open_run(tmp_path, value_range_x=text) as again:
-            assert again.config.data.value_range("X") == (12, 3981) and not again.warnings
+            assert again.config.data.value_range("X") == (12, 3981) and not again.changes
     for text in (None, "0:4095"):
         with pytest.raises(UserError, match="value_range_x '12:3981' -> "):
             open_run(tmp_path, value_range_x=text)
