@@ -76,10 +76,6 @@ class Run:
         test, train = self.curves["test"].get(name, {}), self.curves["train"].get(name, {})
         return test or train if name.startswith("loss_") else train or test
 
-    def setting(self, name: str) -> str:
-        """Return the text of a setting."""
-        return str(self.settings.get(name, ABSENT))
-
     def describe_changes(self) -> list[str]:
         """Return a line for each time that settings changed."""
         return [f"{self.name}: {', '.join(texts)} after epoch {epoch}" for epoch, texts in self.changes]
@@ -131,7 +127,7 @@ def table(runs: Sequence[Run]) -> list[str]:
     """Return lines with the settings that differ, and with the last and the best metrics, one column for each run."""
     metrics = _metrics(runs)
     rows = [["", *(run.name for run in runs)]]
-    rows += [[name, *(run.setting(name) for run in runs)] for name in _differing(runs)]
+    rows += [[name, *(str(run.settings.get(name, ABSENT)) for run in runs)] for name in _differing(runs)]
     rows.append(
         ["epochs done", *(str(max(map(max, filter(None, map(run.curve, metrics))), default=0)) for run in runs)]
     )
@@ -143,7 +139,7 @@ def table(runs: Sequence[Run]) -> list[str]:
 
 def _differing(runs: Sequence[Run]) -> list[str]:
     names = dict.fromkeys(name for run in runs for name in run.settings)
-    return [name for name in names if len({run.setting(name) for run in runs}) > 1]
+    return [name for name in names if len({str(run.settings.get(name, ABSENT)) for run in runs}) > 1]
 
 
 def _metrics(runs: Sequence[Run]) -> list[str]:
@@ -181,10 +177,7 @@ def _cell(name: str, curve: Mapping[float, float], has_best: bool) -> str:
 
 def _for_json(run: Run) -> dict[str, Any]:
     """Return the attributes of a run, each curve as a list of [epoch, value]."""
-    curves = {
-        split: {name: [*map(list, curve.items())] for name, curve in found.items()}
-        for split, found in run.curves.items()
-    }
+    curves = {split: {name: [*each.items()] for name, each in found.items()} for split, found in run.curves.items()}
     return {**dataclasses.asdict(run), "curves": curves}
 
 

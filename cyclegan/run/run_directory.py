@@ -131,6 +131,21 @@ def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapp
         )
 
 
+def refuse_lost_checkpoints(folder: pathlib.Path, found: Mapping[str, Any]) -> None:
+    """Raise `UserError` if the run had a checkpoint, so that it does not start from random weights."""
+    log = folder / "metrics.jsonl"
+    if found.get("imported") is True:
+        kind, fix = "an imported run", "import the networks again with --clear_output_dir"
+    elif log.exists() and log.stat().st_size:
+        kind, fix = "a run that has begun to train", "start over with --clear_output_dir or in another --output_dir"
+    else:
+        return
+    raise UserError(
+        f"{folder} holds {kind}, but no complete checkpoint of this version in {folder / 'checkpoints'};"
+        f" expected one to resume from: put it back, or {fix}"
+    )
+
+
 class RunDirectory:
     """Folder of a run: made, locked and inspected at first, written by `start`, and unlocked by `close`.
 
@@ -152,8 +167,7 @@ class RunDirectory:
 
     Raises:
         UserError: The folder cannot be written or is among images or in another run, or another process trains there,
-            or this command cannot resume its run: the networks, the data or the stack differ, or the checkpoints are
-            gone.
+            or this command cannot resume its run: networks, data or stack differ, or the checkpoints are gone.
     """
 
     def __init__(self, config: Config, stack: Mapping[str, Any], writes: bool = True) -> None:
@@ -231,7 +245,7 @@ class RunDirectory:
             return
         saved = serialization.load(self.path / "config.json") if found else None
         if not saved or not saved_checkpoints(self.path / "checkpoints"):
-            self._refuse_lost_checkpoints(found)
+            refuse_lost_checkpoints(self.path, found)
             return  # a run that was stopped before its first checkpoint
         refuse_other_stack(self.path, saved.stack, self._stack)
         self._saved_data, self._imported = saved.data, saved.imported
@@ -242,23 +256,10 @@ class RunDirectory:
         self.config = with_measured_ranges(self.saved_config, self.config)
         self._refuse_differences(
             changed_settings(self.saved_config, self.config, FIXED),
-            "the values of its start: drop these flags",
+            "the values of its start: drop these flags; or use another --output_dir, or start over with"
+            " --clear_output_dir",
         )
         self.changes = changed_settings(self.saved_config, self.config, WARN)
-
-    def _refuse_lost_checkpoints(self, found: Mapping[str, Any]) -> None:
-        """Raise `UserError` if the run had a checkpoint, so that it does not start from random weights."""
-        log = self.path / "metrics.jsonl"
-        if found.get("imported") is True:
-            kind, fix = "an imported run", "import the networks again with --clear_output_dir"
-        elif log.exists() and log.stat().st_size:
-            kind, fix = "a run that has begun to train", "start over with --clear_output_dir or in another --output_dir"
-        else:
-            return
-        raise UserError(
-            f"{self.path} holds {kind}, but no complete checkpoint of this version in {self.path / 'checkpoints'};"
-            f" expected one to resume from: put it back, or {fix}"
-        )
 
     def check_data(self, fingerprint: Mapping[str, Any]) -> None:
         """Raise `UserError` if the run was trained on other data, see `data.sources.Domains.fingerprint`.
@@ -273,8 +274,8 @@ class RunDirectory:
         title = {f"test{each}": f"held-out images of train{each}" for each in absent}
         self._refuse_differences(
             [f"{title.get(name, name)} {change[name]}" for name in differ if not name.endswith(BYTES)],
-            "the images and masks of its start: put them back, or give the folder that has them as --dataset; or train"
-            f" on other images from these weights, with --init_from {self.path} and another --output_dir",
+            "the images and masks of its start. Put them back. If another folder has them, give it as --dataset. To"
+            f" train on the present ones from these weights, give --init_from {self.path} and another --output_dir",
         )
         self.warnings += [
             f"images of {name[: -len(BYTES)]} have the same names as before, but other sizes: {change[name]}. Training"
@@ -335,7 +336,4 @@ class RunDirectory:
 
     def _refuse_differences(self, differences: Sequence[str], expected: str) -> None:
         if differences:
-            raise UserError(
-                f"{self.path} holds a run that differs: {', '.join(differences)}; expected {expected}; or use another"
-                " --output_dir, or --clear_output_dir to start over"
-            )
+            raise UserError(f"{self.path} holds a run that differs: {', '.join(differences)}; expected {expected}")

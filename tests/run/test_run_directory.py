@@ -96,7 +96,8 @@ def test_images_of_other_sizes_cause_a_warning(tmp_path):
     with open_run(tmp_path, clear_output_dir=True) as masked:
         masked.start({**repaired, "masks of trainA": "3 images (4)"})
     (tmp_path / "checkpoints" / "epoch_0001-1").mkdir(parents=True, exist_ok=True)
-    text = r"masks of trainA 3 images \(4\) -> none; expected the images and masks"
+    choices = r"Put them back\. If another folder has them, give it as --dataset\. To train on .*--init_from [^;]*_dir$"
+    text = rf"masks of trainA 3 images \(4\) -> none; expected the images and masks of its start\. {choices}"
     with open_run(tmp_path) as again, pytest.raises(UserError, match=text):
         again.check_data(repaired)
 

@@ -198,15 +198,13 @@ def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
 
 def test_the_page_of_a_resumed_run_shows_typed_changes_in_its_log_only(tmp_path, monkeypatch):
     monkeypatch.setattr("cyclegan.terminal.warnings", ["no GPU"])
-    with open_run(tmp_path, epochs=4, batch_size=2) as first:
+    with open_run(tmp_path, epochs=4) as first:
         first.start(DATA)
     (tmp_path / "checkpoints" / "epoch_0004-4").mkdir(parents=True)
-    workers = types.SimpleNamespace(is_chief=True, strategy=types.SimpleNamespace(num_replicas_in_sync=1))
-    data = types.SimpleNamespace(fingerprint=lambda: DATA)
-    dataset = types.SimpleNamespace(global_batch_size=2, epoch_size=1)
-    with open_run(tmp_path, epochs=5, lr=1.0, batch_size=2) as again:
-        state = TrainState(epoch=4, global_batch_size=2)
-        summary = start_run(workers, again, data, state, dataset, False)
+    parts = types.SimpleNamespace(is_chief=True, num_replicas_in_sync=1, fingerprint=lambda: DATA)
+    parts.strategy, parts.global_batch_size, parts.epoch_size = parts, 2, 2
+    with open_run(tmp_path, epochs=5, lr=1.0) as again:
+        summary = start_run(parts, again, parts, TrainState(epoch=4, global_batch_size=2), parts, False)
         summary.write_page({"state": "training"})
         summary.close(True)
     log = "\n".join(log_of_page(tmp_path))
