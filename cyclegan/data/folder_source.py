@@ -140,8 +140,8 @@ def find(folder: pathlib.Path, data: DataConfig, splits: Sequence[str], bars: bo
 def _renames(folder: pathlib.Path) -> str:
     """Return which folders to rename because only the case of their names is wrong; "" if there are none."""
     cases = {split.lower(): split for split in ("trainA", "trainB", "testA", "testB")}
-    found = [(name, cases.get(name.lower(), name)) for name in sorted(os.listdir(folder))]
-    wrong = [f"{printable(name)} to {split}" for name, split in found if not os.path.lexists(folder / split)]
+    found = {name: cases.get(name.lower(), name) for name in sorted(os.listdir(folder))}
+    wrong = [f"{name} to {split}" for name, split in found.items() if not os.path.lexists(folder / split)]
     return f": rename {', '.join(wrong)}" if wrong else ""
 
 

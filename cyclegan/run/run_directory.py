@@ -96,14 +96,13 @@ def check_output_dir(config: Config) -> None:
             f"--output_dir {path}: {present} can't be written to; expected a folder that can be written to: use another"
             " one"
         )
-    if not read_config(path):
-        for run in pathlib.Path(os.path.realpath(path)).parents:
-            if (run / "checkpoints").is_dir() and read_config(run):
-                name = run if path.is_absolute() else os.path.relpath(run)
-                raise UserError(
-                    f"--output_dir {path}: lies in the run {name}; resume it with --output_dir {name}, or choose"
-                    " another folder"
-                )
+    parents = pathlib.Path(os.path.realpath(path)).parents
+    runs = [each for each in parents if (each / "checkpoints").is_dir() and read_config(each)]
+    if runs and not read_config(path):
+        run = runs[0] if path.is_absolute() else os.path.relpath(runs[0])
+        raise UserError(
+            f"--output_dir {path}: lies in the run {run}; resume it with --output_dir {run}, or choose another folder"
+        )
 
 
 def read_config(folder: pathlib.Path) -> dict[str, Any]:

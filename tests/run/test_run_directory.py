@@ -63,12 +63,12 @@ def test_a_folder_among_the_images_is_refused_before_it_is_written(tmp_path, ins
 
 @pytest.mark.parametrize("inside", ["a/checkpoints", "a/samples/x", "link/x", "b/../a/new"])
 def test_a_new_run_in_the_folder_of_a_run_is_refused(tmp_path, monkeypatch, inside):
-    with open_run(tmp_path / "r" / "a") as first:
-        first.start(DATA)
-    (tmp_path / "r" / "a" / "checkpoints").mkdir()
-    (tmp_path / "r" / "link").symlink_to("a")
     monkeypatch.chdir(tmp_path)
-    for path, run in ((f"r/{inside}", "r/a"), (tmp_path / "r" / inside, tmp_path / "r" / "a")):
+    with open_run("r/a") as first:
+        first.start(DATA)
+    (tmp_path / "r/a/checkpoints").mkdir()
+    (tmp_path / "r/link").symlink_to("a")
+    for path, run in ((f"r/{inside}", "r/a"), (tmp_path / "r" / inside, tmp_path / "r/a")):
         with pytest.raises(UserError, match=f"lies in the run {run}; resume it with --output_dir {run}, or choose"):
             open_run(path)
     for path in ("r/b", "r/a/../c", "r/a", "r/link", "r/a/checkpoints/../../d"):

