@@ -46,9 +46,13 @@ def check_run(
     what = f"{printable(run)} is {describe_path(run)}"
     if swapped := [other for other in others if describe_path(other) == "a run"]:
         raise UserError(f"{what}, {printable(swapped[0])} a run: swap them")
-    if runs := sorted(path.parent.name for path in folder.glob("*/config.json")):
-        raise UserError(f"{what}; expected a run in it: {printable(', '.join(runs[:9]))}")
-    raise UserError(f"{what}; expected the folder of a run, see --output_dir of training")
+    raise UserError(f"{what}; expected {runs_in(folder) or 'the folder of a run, see --output_dir of training'}")
+
+
+def runs_in(folder: pathlib.Path) -> str:
+    """Return "a run in it: " and the runs in a folder; "" if there are none."""
+    runs = sorted(path.parent.name for path in folder.glob("*/config.json"))
+    return f"a run in it: {printable(', '.join(runs[:9]))}" if runs else ""
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:

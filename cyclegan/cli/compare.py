@@ -59,14 +59,14 @@ class Run:
 
     Attributes:
         name: Name of its folder.
-        settings: Texts of its settings by name, and of its data and versions.
+        settings: Its settings by name, and texts of its data and versions.
         curves: Its metrics by split, name and epoch, in order.
         changes: (last epoch before the change, settings such as "lr 0.1 -> 0.2") of resumed runs.
         few: Why no epoch is the best, if the held-out images are too few.
     """
 
     name: str
-    settings: dict[str, str]
+    settings: dict[str, Any]
     curves: metrics_log.Curves
     changes: list[tuple[int, list[str]]]
     few: str | None = None
@@ -109,9 +109,9 @@ def _read(name: str, path: pathlib.Path) -> Run:
     settings = {**saved.config.settings(), **saved.stack, **_describe_data(saved.data)}
     if settings.get("generator") == f"resnet_{settings.get('residual_blocks')}blocks":
         del settings["residual_blocks"]  # says the same
-    texts = {setting: str(value) for setting, value in settings.items() if setting not in NOT_COMPARED}
+    compared = {setting: value for setting, value in settings.items() if setting not in NOT_COMPARED}
     changes = [(line["epoch"] - 1, line["changes"]) for line in lines if line.get("event") == metrics_log.CHANGED]
-    return Run(name, texts, metrics_log.curves(lines), changes, serialization.few_held_out(saved.data))
+    return Run(name, compared, metrics_log.curves(lines), changes, serialization.few_held_out(saved.data))
 
 
 def _describe_data(data: Mapping[str, Any]) -> dict[str, str]:
@@ -127,7 +127,7 @@ def table(runs: Sequence[Run]) -> list[str]:
     """Return lines with the settings that differ, and with the last and the best metrics, one column for each run."""
     metrics = _metrics(runs)
     rows = [["", *(run.name for run in runs)]]
-    rows += [[name, *(run.settings.get(name, ABSENT) for run in runs)] for name in _differing(runs)]
+    rows += [[name, *(str(run.settings.get(name, ABSENT)) for run in runs)] for name in _differing(runs)]
     rows.append(
         ["epochs done", *(str(max(map(max, filter(None, map(run.curve, metrics))), default=0)) for run in runs)]
     )
@@ -139,7 +139,7 @@ def table(runs: Sequence[Run]) -> list[str]:
 
 def _differing(runs: Sequence[Run]) -> list[str]:
     names = dict.fromkeys(name for run in runs for name in run.settings)
-    return [name for name in names if len({run.settings.get(name) for run in runs}) > 1]
+    return [name for name in names if len({str(run.settings.get(name, ABSENT)) for run in runs}) > 1]
 
 
 def _metrics(runs: Sequence[Run]) -> list[str]:
@@ -173,6 +173,12 @@ def _cell(name: str, curve: Mapping[float, float], has_best: bool) -> str:
         epoch = (max if name.endswith(("PSNR", "SSIM")) else min)(curve, key=curve.__getitem__)
         text += f" (best {curve[epoch]:.4g} in {epoch})"
     return text
+
+
+def _for_json(run: Run) -> dict[str, Any]:
+    """Return the attributes of a run, each curve as a list of [epoch, value]."""
+    curves = {split: {name: [*each.items()] for name, each in found.items()} for split, found in run.curves.items()}
+    return {**dataclasses.asdict(run), "curves": curves}
 
 
 def curves_png(runs: Sequence[Run]) -> bytes:
@@ -247,8 +253,10 @@ def _draw(axis: Any, name: str, runs: Sequence[Run]) -> None:
             axis.plot([*curve], [*curve.values()], style, color=color, marker="." if len(curve) == 1 else "")
             peaks = [epoch for epoch, value in curve.items() if value > limit]
             axis.plot(peaks, [limit] * len(peaks), color=color, clip_on=False, **PEAK)
+        epochs = [epoch for split in STYLES for epoch in run.curves[split].get(name, {})]
         for epoch, _ in run.changes:
-            axis.axvline(epoch, color=color, **CHANGE)
+            if epochs and min(epochs) <= epoch <= max(epochs):  # other lines would stretch the axis
+                axis.axvline(epoch, color=color, **CHANGE)
     missing = MIN_SPAN * max(abs(values[0]), abs(values[-1])) - (values[-1] - values[0])
     if values[-1] > limit:
         axis.set_ylim(top=limit)
@@ -306,7 +314,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(*table(runs), VALUES, *notes(runs), *left_out, sep="\n", flush=True)
     if data:
         data.parent.mkdir(parents=True, exist_ok=True)
-        whole_file.write(data, to_json([dataclasses.asdict(run) for run in runs]))
+        whole_file.write(data, to_json([*map(_for_json, runs)]))
     file.parent.mkdir(parents=True, exist_ok=True)
     whole_file.write(file, curves_png(runs))
     print(f"Curves: {printable(file)}")

@@ -14,13 +14,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cyclegan import terminal
-from cyclegan.cli import describe_path
+from cyclegan.cli import describe_path, runs_in
 from cyclegan.config import Config, command_line, serialization
 from cyclegan.errors import UserError
 from cyclegan.run.run_directory import (
     RunDirectory,
     check_output_dir,
     describe_last,
+    read_config,
+    refuse_lost_checkpoints,
     saved_checkpoints,
     split_checkpoint,
     written_paths,
@@ -140,6 +142,10 @@ def _refuse_absent_run(folder: pathlib.Path, clear: bool) -> None:
     has_config = (folder / "config.json").exists()
     if saved_checkpoints(folder / "checkpoints") and not clear:
         return
+    if not clear:
+        refuse_lost_checkpoints(folder, read_config(folder))
+        if not has_config and (inside := runs_in(folder)):
+            raise UserError(f"{folder} holds no run; expected {inside}; or --dataset for a new run")
     what = "starts over" if has_config and clear else f"holds no run{' with a checkpoint' * has_config}"
     runs = [] if folder.exists() else [path.parent.name for path in folder.parent.glob("*/config.json")]
     similar = difflib.get_close_matches(folder.name, runs, 1)

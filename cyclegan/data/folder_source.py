@@ -124,7 +124,7 @@ def find(folder: pathlib.Path, data: DataConfig, splits: Sequence[str], bars: bo
         for split in [test] * has_test + [train] * (train in splits or not has_test):
             if not (folder / split).is_dir():
                 absent = "" if has_test or train in splits else f", and no {test}"
-                around = f": try {folder.parent}" if (folder.parent / split).is_dir() else ""
+                around = f": try {folder.parent}" if (folder.parent / split).is_dir() else _renames(folder)
                 raise UserError(
                     f"{folder / split}: {describe_missing(folder / split)}{absent}; expected images of one domain in"
                     f" trainA, of the other in trainB{around or f'; {folder} has {_shown(sorted(os.listdir(folder)))}'}"
@@ -135,6 +135,14 @@ def find(folder: pathlib.Path, data: DataConfig, splits: Sequence[str], bars: bo
             notes.append(f"No {test} in {folder}: {note}")
     sources = {split: images[split][: data.max_dataset_size] for split in splits}
     return Found(sources, {split: [name_below(folder, each) for each in sources[split]] for split in splits}, notes)
+
+
+def _renames(folder: pathlib.Path) -> str:
+    """Return which folders to rename because only the case of their names is wrong; "" if there are none."""
+    cases = {split.lower(): split for split in ("trainA", "trainB", "testA", "testB")}
+    found = {name: cases.get(name.lower(), name) for name in sorted(os.listdir(folder))}
+    wrong = [f"{name} to {split}" for name, split in found.items() if not os.path.lexists(folder / split)]
+    return f": rename {', '.join(wrong)}" if wrong else ""
 
 
 def hold_out(images: Sequence[Name], folder: str) -> tuple[list[Name], list[Name], str]:

@@ -52,8 +52,8 @@ def find_files(path: str) -> dict[str, str]:
         UserError: There are no such files.
     """
     whole = pathlib.Path(path)
-    if whole.name == "config.json" and whole.is_file():
-        raise UserError(f"--init_from {path}: a file of a run; expected its folder: --init_from {whole.parent}")
+    if whole.name in ("config.json", "checkpoints") and whole.exists() and (whole.parent / "config.json").is_file():
+        raise UserError(f"--init_from {path}: a part of a run; expected its folder: --init_from {whole.parent}")
     named = FILE.fullmatch(whole.name) if whole.is_file() else None
     if whole.is_file() and not named:
         return {"G": path}

@@ -80,7 +80,7 @@ def describe_last(run: pathlib.Path) -> str:
 
 
 def check_output_dir(config: Config) -> None:
-    """Raise `UserError` if the folder of a run lies among the images or can't be written to, without making it."""
+    """Raise `UserError` if the folder of a run lies among images or in another run, or can't be written to."""
     path = pathlib.Path(config.run.output_dir)
     if config.data.is_inside(path):
         raise UserError(
@@ -96,6 +96,22 @@ def check_output_dir(config: Config) -> None:
             f"--output_dir {path}: {present} can't be written to; expected a folder that can be written to: use another"
             " one"
         )
+    parents = pathlib.Path(os.path.realpath(path)).parents
+    runs = [each for each in parents if (each / "checkpoints").is_dir() and read_config(each)]
+    if runs and not read_config(path):
+        run = runs[0] if path.is_absolute() else os.path.relpath(runs[0])
+        raise UserError(
+            f"--output_dir {path}: lies in the run {run}; resume it with --output_dir {run}, or choose another folder"
+        )
+
+
+def read_config(folder: pathlib.Path) -> dict[str, Any]:
+    """Return the content of config.json if it belongs to a run, even one of another version; else an empty dict."""
+    try:
+        saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return saved if isinstance(saved, dict) and {"config", "stack", "data"} <= set(saved) else {}
 
 
 def written_paths(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -114,6 +130,21 @@ def refuse_other_stack(path: pathlib.Path, saved: Mapping[str, Any], stack: Mapp
         )
 
 
+def refuse_lost_checkpoints(folder: pathlib.Path, found: Mapping[str, Any]) -> None:
+    """Raise `UserError` if the run had a checkpoint, so that it does not start from random weights."""
+    log = folder / "metrics.jsonl"
+    if found.get("imported") is True:
+        kind, fix = "an imported run", "import the networks again with --clear_output_dir"
+    elif log.exists() and log.stat().st_size:
+        kind, fix = "a run that has begun to train", "start over with --clear_output_dir or in another --output_dir"
+    else:
+        return
+    raise UserError(
+        f"{folder} holds {kind}, but no complete checkpoint of this version in {folder / 'checkpoints'};"
+        f" expected one to resume from: put it back, or {fix}"
+    )
+
+
 class RunDirectory:
     """Folder of a run: made, locked and inspected at first, written by `start`, and unlocked by `close`.
 
@@ -130,12 +161,12 @@ class RunDirectory:
         path: The folder.
         config: Configuration of this start.
         saved_config: Configuration of the run so far; `None` if there is no checkpoint to resume from.
-        warnings: Descriptions of what changes in this run from here on.
-        changes: The settings among these, such as "lr 0.1 -> 0.2".
+        warnings: Descriptions of what else changes in this run from here on, which nobody typed.
+        changes: Settings of the training that change from here on, such as "lr 0.1 -> 0.2".
 
     Raises:
-        UserError: The folder cannot be written or is among the images, or another process trains there, or this command
-            cannot resume its run: the networks, the data or the stack differ, or the checkpoints are gone.
+        UserError: The folder cannot be written or is among images or in another run, or another process trains there,
+            or this command cannot resume its run: networks, data or stack differ, or the checkpoints are gone.
     """
 
     def __init__(self, config: Config, stack: Mapping[str, Any], writes: bool = True) -> None:
@@ -195,7 +226,7 @@ class RunDirectory:
 
     def _inspect(self) -> None:
         """Refuse a folder that holds something else, or a run that this command cannot resume; collect warnings."""
-        found, written = self._read_config(), written_paths(self.path)
+        found, written = read_config(self.path), written_paths(self.path)
         for path in (self.path / name for name in FOLDERS):
             if path.exists() and not path.is_dir():
                 raise UserError(FOREIGN.format(path))
@@ -213,7 +244,7 @@ class RunDirectory:
             return
         saved = serialization.load(self.path / "config.json") if found else None
         if not saved or not saved_checkpoints(self.path / "checkpoints"):
-            self._refuse_lost_checkpoints(found)
+            refuse_lost_checkpoints(self.path, found)
             return  # a run that was stopped before its first checkpoint
         refuse_other_stack(self.path, saved.stack, self._stack)
         self._saved_data, self._imported = saved.data, saved.imported
@@ -224,24 +255,10 @@ class RunDirectory:
         self.config = with_measured_ranges(self.saved_config, self.config)
         self._refuse_differences(
             changed_settings(self.saved_config, self.config, FIXED),
-            "the values of its start: drop these flags",
+            "the values of its start: drop these flags; or use another --output_dir, or start over with"
+            " --clear_output_dir",
         )
         self.changes = changed_settings(self.saved_config, self.config, WARN)
-        self.warnings = [f"{change} from here on" for change in self.changes]
-
-    def _refuse_lost_checkpoints(self, found: Mapping[str, Any]) -> None:
-        """Raise `UserError` if the run had a checkpoint, so that it does not start from random weights."""
-        log = self.path / "metrics.jsonl"
-        if found.get("imported") is True:
-            kind, fix = "an imported run", "import the networks again with --clear_output_dir"
-        elif log.exists() and log.stat().st_size:
-            kind, fix = "a run that has begun to train", "start over with --clear_output_dir or in another --output_dir"
-        else:
-            return
-        raise UserError(
-            f"{self.path} holds {kind}, but no complete checkpoint of this version in {self.path / 'checkpoints'};"
-            f" expected one to resume from: put it back, or {fix}"
-        )
 
     def check_data(self, fingerprint: Mapping[str, Any]) -> None:
         """Raise `UserError` if the run was trained on other data, see `data.sources.Domains.fingerprint`.
@@ -256,8 +273,8 @@ class RunDirectory:
         title = {f"test{each}": f"held-out images of train{each}" for each in absent}
         self._refuse_differences(
             [f"{title.get(name, name)} {change[name]}" for name in differ if not name.endswith(BYTES)],
-            "the images and masks of its start: put them back, or give the folder that has them as --dataset; or train"
-            f" on other images from these weights, with --init_from {self.path} and another --output_dir",
+            "the images and masks of its start. Put them back. If another folder has them, give it as --dataset. To"
+            f" train on the present ones from these weights, give --init_from {self.path} and another --output_dir",
         )
         self.warnings += [
             f"images of {name[: -len(BYTES)]} have the same names as before, but other sizes: {change[name]}. Training"
@@ -303,7 +320,7 @@ class RunDirectory:
         """Release the lock, and remove the folder if nothing was started in it."""
         if self._lock is None:
             return
-        if not self._read_config():
+        if not read_config(self.path):
             with contextlib.suppress(OSError):  # it holds something
                 (self.path / ".lock").unlink()
                 self.path.rmdir()
@@ -316,17 +333,6 @@ class RunDirectory:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _read_config(self) -> dict[str, Any]:
-        """Return the content of config.json if it belongs to a run, even one of another version; else an empty dict."""
-        try:
-            saved = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return saved if isinstance(saved, dict) and {"config", "stack", "data"} <= set(saved) else {}
-
     def _refuse_differences(self, differences: Sequence[str], expected: str) -> None:
         if differences:
-            raise UserError(
-                f"{self.path} holds a run that differs: {', '.join(differences)}; expected {expected}; or use another"
-                " --output_dir, or --clear_output_dir to start over"
-            )
+            raise UserError(f"{self.path} holds a run that differs: {', '.join(differences)}; expected {expected}")

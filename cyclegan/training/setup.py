@@ -268,10 +268,7 @@ def start_run(
 ) -> Summary:
     """Warn of the changes in a resumed run, write its folder, and return the writer of its log."""
     replicas, before, now = workers.strategy.num_replicas_in_sync, state.global_batch_size, dataset.global_batch_size
-    warnings = batch_size_warnings(before, now, replicas, dataset.epoch_size, has_pools)
-    if run.saved_config:
-        warnings += learning_rate_warnings(run.saved_config.optimization, run.config.optimization, state.epoch)
-    for text in (*run.warnings, *warnings):
+    for text in (*run.warnings, *batch_size_warnings(before, now, replicas, dataset.epoch_size, has_pools)):
         logger.warning(text)
     with terminal.phase("Preparing the folder of the run", if_slow=True):
         run.start(data.fingerprint())
@@ -280,12 +277,16 @@ def start_run(
     started = trackers.start(run.config.run, run.config.settings(), run.path)
     with terminal.phase("Preparing the logs of the run", if_slow=True), run.writing():
         summary = SummaryWriter(run.path, started, DESCRIPTIONS, run.config)
+        typed = [f"{change} from here on" for change in run.changes]
         if run.saved_config:  # a new run removes nothing
             summary.rewind(state.log_bytes, state.epoch)
+            typed += learning_rate_warnings(run.saved_config.optimization, run.config.optimization, state.epoch)
         else:
             summary.flush()
         if changes := run.changes + [f"global batch {before} -> {now}"] * (before not in (0, now)):
             summary.write_event("train", state.epoch + 1, state.step, CHANGED, changes=changes)
+    for text in typed:  # the summary shows them in the log of the page, not among its warnings
+        logger.warning(text, extra={"is_passing": True})
     return summary
 
 
@@ -319,6 +320,6 @@ def learning_rate_warnings(saved: OptimizationConfig, present: OptimizationConfi
         return []
     rate, rate_as_saved = (learning_rates(each, epochs_done)[0] for each in (present, saved))
     return [
-        f"epochs {saved.epochs} -> {present.epochs}: after epoch {epochs_done} the learning rate is {rate:.3g} from"
-        f" here on; with the saved settings it would have been {rate_as_saved:.3g}"
+        f"epochs {saved.epochs} -> {present.epochs} makes the learning rate jump after epoch {epochs_done}: from"
+        f" {rate_as_saved:.3g} (schedule of {saved.epochs} epochs) to {rate:.3g} (schedule of {present.epochs} epochs)"
     ]

@@ -111,6 +111,17 @@ def test_the_legend_names_all_changes_and_a_peak_is_marked(tmp_path):
     assert marked[(50,)] == [5.0] and axis.get_ylim()[1] == 5.0
 
 
+def test_changes_are_drawn_within_the_epochs_of_a_curve(tmp_path):
+    changes = [(epoch, "lr 1 -> 2") for epoch in (1, 3, 9)]
+    runs = [
+        make_run(tmp_path / "a", [1.0], [(2, 9.0), (4, 8.0)], changes),
+        make_run(tmp_path / "b", [1.0], (), changes),
+    ]
+    axis = Figure().subplots()
+    compare._draw(axis, "score/x2y/PSNR", compare.read(runs))
+    assert [line.get_xdata()[0] for line in axis.lines if line.get_linestyle() == ":"] == [3]
+
+
 @pytest.mark.parametrize(
     "errors, axis",
     [
@@ -147,7 +158,9 @@ def test_the_command_prints_the_table_and_writes_the_curves(runs, tmp_path, caps
     compare.main([*map(str, runs), str(tmp_path / "README.md"), *written])
     text = capsys.readouterr().out
     first, second = json.loads((tmp_path / "runs.json").read_text())
-    assert first["curves"]["test"]["error/MAE"] == {"1": 3.0, "2": 1.0, "3": 2.0}
+    assert first["curves"]["test"]["error/MAE"] == [[1, 3.0], [2, 1.0], [3, 2.0]]
+    settings = [first["settings"][name] for name in ("batch_size", "lambda_cycle", "no_flip", "data_dir", "objective")]
+    assert settings == [1, 5.0, False, None, "cyclegan"]
     assert (second["name"], second["settings"]["objective"]) == ("b", "cut")
     assert "best 1 in 2" in text and "\nValues of the last epoch, on held-out images; speed" in text
     assert f"\nLeft out, as these are files, not runs: {tmp_path / 'README.md'}\n" in text

@@ -111,7 +111,10 @@ def test_a_run_that_starts_over_has_the_defaults(resume, tmp_path):
         ("--output_dir runs/w_photos", "^runs/w_photos holds no run with a checkpoint; a new run needs --dataset$"),
         ("--output_dir runs/w_photos --clear_output_dir", "^runs/w_photos starts over; a new run needs --dataset"),
         ("--output_dir runs/w_photos --clear_output_dir --dataset photos", None),
-        ("--dataset photos --init_from runs/w_photos/config.json", "a file of a run; .* --init_from runs/w_photos$"),
+        ("--dataset photos --init_from runs/w_photos/config.json", "a part of a run; .* --init_from runs/w_photos$"),
+        ("--dataset photos --init_from runs/lost/checkpoints", "a part of a run; .* --init_from runs/lost$"),
+        ("--output_dir runs/lost", "^runs/lost holds a run that has begun to train, but no complete checkpoint "),
+        ("--output_dir runs", "^runs holds no run; expected a run in it: lost, w_photos; or --dataset for a new run$"),
         ("--output_dir runs/new --dataset photos", None),
         ("--output_dir runs/new --config runs/w_photos/config.json", None),
         ("--output_dir runs/new --preset demo", None),
@@ -122,7 +125,10 @@ def test_a_new_run_with_an_output_folder_needs_a_dataset(monkeypatch, tmp_path, 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "w_photos").mkdir(parents=True)
     (tmp_path / "images" / "trainA").mkdir(parents=True)
-    serialization.save("runs/w_photos/config.json", Config.from_settings(dataset="photos"), {}, {})
+    (tmp_path / "runs" / "lost" / "checkpoints").mkdir(parents=True)
+    for name in ("w_photos", "lost"):
+        serialization.save(f"runs/{name}/config.json", Config.from_settings(dataset="photos"), {}, {"trainA": "2"})
+    (tmp_path / "runs" / "lost" / "metrics.jsonl").write_text("{}")
     if not text:
         train.configure(flags.split())
         return

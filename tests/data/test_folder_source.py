@@ -185,8 +185,11 @@ def test_missing_and_empty_folders_are_named(folder, tmp_path):
         load(folder)
     (folder / "trainA").rename(folder / "TrainA")
     with pytest.raises(
-        UserError, match="trainA: no such folder, but TrainA is there; expected images .* has TrainA, testB, trainB"
+        UserError, match="trainA: no such folder, but TrainA is there; .*trainB: rename TrainA to trainA$"
     ):
+        load(folder)
+    (folder / "trainB").rename(folder / "trainb")
+    with pytest.raises(UserError, match="but TrainA is there; .*trainB: rename TrainA to trainA, trainb to trainB$"):
         load(folder)
     with pytest.raises(UserError, match="cycle_gan/horse: expected cycle_gan/NAME with NAME one of apple2orange"):
         load("cycle_gan/horse")

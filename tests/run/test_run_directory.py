@@ -22,14 +22,14 @@ def test_free_settings_change_on_resume_without_a_warning(run_folder):
         again.check_data(DATA)
         again.start(DATA)
         assert again.saved_config.optimization.epochs == 200
-    assert not again.warnings and serialization.load(run_folder / "config.json").config.optimization.epochs == 500
+    assert not again.changes and serialization.load(run_folder / "config.json").config.optimization.epochs == 500
 
 
-def test_other_settings_of_the_training_cause_warnings(run_folder):
+def test_other_settings_of_the_training_are_changes(run_folder):
     with open_run(run_folder, lr=1.0, lambda_cycle=2.0, batch_size=2, checkpoint_minutes=0.0, epochs=300) as again:
         # `setup.batch_size_warnings` warns of another global batch.
         # Nobody typed those that follow, such as decay_from.
-        assert again.warnings == ["lambda_cycle 10.0 -> 2.0 from here on", "lr 0.0002 -> 1.0 from here on"]
+        assert again.changes == ["lambda_cycle 10.0 -> 2.0", "lr 0.0002 -> 1.0"] and not again.warnings
 
 
 def test_other_networks_are_refused(run_folder):
@@ -61,6 +61,20 @@ def test_a_folder_among_the_images_is_refused_before_it_is_written(tmp_path, ins
         assert run.path.is_dir()
 
 
+@pytest.mark.parametrize("inside", ["a/checkpoints", "a/samples/x", "link/x", "b/../a/new"])
+def test_a_new_run_in_the_folder_of_a_run_is_refused(tmp_path, monkeypatch, inside):
+    monkeypatch.chdir(tmp_path)
+    with open_run("r/a") as first:
+        first.start(DATA)
+    (tmp_path / "r/a/checkpoints").mkdir()
+    (tmp_path / "r/link").symlink_to("a")
+    for path, run in ((f"r/{inside}", "r/a"), (tmp_path / "r" / inside, tmp_path / "r/a")):
+        with pytest.raises(UserError, match=f"lies in the run {run}; resume it with --output_dir {run}, or choose"):
+            open_run(path)
+    for path in ("r/b", "r/a/../c", "r/a", "r/link", "r/a/checkpoints/../../d"):
+        open_run(path).close()
+
+
 def test_images_of_other_sizes_cause_a_warning(tmp_path):
     data = {"trainA": "3 images (1)", "trainA bytes": "10 bytes (1)"}
     with open_run(tmp_path) as first:
@@ -82,7 +96,8 @@ def test_images_of_other_sizes_cause_a_warning(tmp_path):
     with open_run(tmp_path, clear_output_dir=True) as masked:
         masked.start({**repaired, "masks of trainA": "3 images (4)"})
     (tmp_path / "checkpoints" / "epoch_0001-1").mkdir(parents=True, exist_ok=True)
-    text = r"masks of trainA 3 images \(4\) -> none; expected the images and masks"
+    choices = r"Put them back\. If another folder has them, give it as --dataset\. To train on .*--init_from [^;]*_dir$"
+    text = rf"masks of trainA 3 images \(4\) -> none; expected the images and masks of its start\. {choices}"
     with open_run(tmp_path) as again, pytest.raises(UserError, match=text):
         again.check_data(repaired)
 
@@ -126,7 +141,7 @@ def test_a_resumed_run_keeps_its_measured_range(tmp_path):
     (tmp_path / "checkpoints" / "epoch_0001-1").mkdir(parents=True)
     for text in ("auto", "12:3981"):
         with open_run(tmp_path, value_range_x=text) as again:
-            assert again.config.data.value_range("X") == (12, 3981) and not again.warnings
+            assert again.config.data.value_range("X") == (12, 3981) and not again.changes
     for text in (None, "0:4095"):
         with pytest.raises(UserError, match="value_range_x '12:3981' -> "):
             open_run(tmp_path, value_range_x=text)

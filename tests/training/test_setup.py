@@ -19,6 +19,7 @@ from cyclegan.distribution.workers import Watchdog, Workers
 from cyclegan.errors import UserError
 from cyclegan.images import geometry
 from cyclegan.networks import compat
+from cyclegan.run.html_report import log_of_page
 from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.train_state import TrainState
 from cyclegan.training import setup
@@ -30,9 +31,11 @@ from cyclegan.training.setup import (
     learning_rate_warnings,
     load_data,
     make_trainer,
+    start_run,
     time_steps,
 )
 from cyclegan.training.step import GAN, compile_train_step
+from tests.run.saves import DATA, open_run
 from tests.training.helpers import FEW_LAYERS, TINIER, as_trained, state_values
 
 
@@ -185,11 +188,27 @@ def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
     saved = Config.from_settings(lr=0.5, epochs=8, decay_from=4, lr_schedule=kind).optimization
     longer = dataclasses.replace(saved, epochs=12)
     (text,) = learning_rate_warnings(saved, longer, 8)
-    assert "epochs 8 -> 12: after epoch 8 the learning rate is 0.25 " in text and text.endswith("have been 0")
+    assert "the learning rate jump after epoch 8: from 0 (schedule of 8 epochs) to 0.25 (schedule of 12" in text
     assert not learning_rate_warnings(saved, longer, 4)
     assert not learning_rate_warnings(saved, dataclasses.replace(saved, lr=0.1), 8)  # warned of as a changed setting
     constant = Config.from_settings(lr_schedule="constant", epochs=8).optimization
     assert not learning_rate_warnings(constant, dataclasses.replace(constant, epochs=12), 8)
+
+
+def test_the_page_of_a_resumed_run_shows_typed_changes_in_its_log_only(tmp_path, monkeypatch):
+    monkeypatch.setattr("cyclegan.terminal.warnings", ["no GPU"])
+    with open_run(tmp_path, epochs=4) as first:
+        first.start(DATA)
+    (tmp_path / "checkpoints" / "epoch_0004-4").mkdir(parents=True)
+    parts = types.SimpleNamespace(is_chief=True, num_replicas_in_sync=1, fingerprint=lambda: DATA)
+    parts.strategy, parts.global_batch_size, parts.epoch_size = parts, 2, 2
+    with open_run(tmp_path, epochs=5, lr=1.0) as again:
+        summary = start_run(parts, again, parts, TrainState(epoch=4, global_batch_size=2), parts, False)
+        summary.write_page({"state": "training"})
+        summary.close(True)
+    log = "\n".join(log_of_page(tmp_path))
+    assert "Warning: lr 0.0002 -> 1.0 from here on\n" in log and "Warning: epochs 4 -> 5 makes the learning" in log
+    assert log_of_page(tmp_path, "warnings") == ["no GPU"]
 
 
 @pytest.mark.sampled
