@@ -133,10 +133,11 @@ def check_dataset(data: DataConfig, run: str | os.PathLike[str] = "") -> None:
             raise UserError(f"{run}: its images, {data.folder}: {missing}; expected --dataset with their folder")
         from cyclegan.data import tfds_source
 
+        names, given = tfds_source.cycle_gan_names(), data.folder.name
+        hint = f" (do you mean cycle_gan/{given}?)" if given in names else ""
         raise UserError(
-            f"--dataset {data.dataset}: {missing}; expected a folder with trainA"
-            f" and trainB, stripes, scenes, or cycle_gan/NAME with NAME one of"
-            f" {', '.join(tfds_source.cycle_gan_names())}"
+            f"--dataset {data.dataset}: {missing}{hint}; expected a folder with trainA and trainB, stripes, scenes, or"
+            f" cycle_gan/NAME with NAME one of {', '.join(names)}"
         )
 
 

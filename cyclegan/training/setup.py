@@ -277,13 +277,16 @@ def start_run(
     started = trackers.start(run.config.run, run.config.settings(), run.path)
     with terminal.phase("Preparing the logs of the run", if_slow=True), run.writing():
         summary = SummaryWriter(run.path, started, DESCRIPTIONS, run.config)
-        typed = [f"{change} from here on" for change in run.changes]
+        changes, typed = [*run.changes], [f"{change} from here on" for change in run.changes]
         if run.saved_config:  # a new run removes nothing
             summary.rewind(state.log_bytes, state.epoch)
-            typed += learning_rate_warnings(run.saved_config.optimization, run.config.optimization, state.epoch)
+            saved, present = run.saved_config.optimization, run.config.optimization
+            if jump := learning_rate_warnings(saved, present, state.epoch):
+                changes += [f"epochs {saved.epochs} -> {present.epochs}"]
+                typed += jump
         else:
             summary.flush()
-        if changes := run.changes + [f"global batch {before} -> {now}"] * (before not in (0, now)):
+        if changes := changes + [f"global batch {before} -> {now}"] * (before not in (0, now)):
             summary.write_event("train", state.epoch + 1, state.step, CHANGED, changes=changes)
     for text in typed:  # the summary shows them in the log of the page, not among its warnings
         logger.warning(text, extra={"is_passing": True})

@@ -171,6 +171,8 @@ def test_missing_and_empty_folders_are_named(folder, tmp_path):
         match="--dataset nowhere: no such folder; expected .*trainA.* stripes, scenes, or cycle_gan/NAME.*horse2zebra",
     ):
         load("nowhere")
+    with pytest.raises(UserError, match=r"no such folder \(do you mean cycle_gan/horse2zebra\?\); expected"):
+        load("horse2zebra")
     with pytest.raises(UserError, match="0.jpg: a file; expected a folder with trainA and trainB"):
         load(folder / "trainB" / "0.jpg")
     with pytest.raises(UserError, match="trainA: no such folder; expected images of one domain in trainA"):

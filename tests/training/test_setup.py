@@ -1,6 +1,7 @@
 """Parts of the set-up; `test_trainer` tests the trainer with fakes, and `tests/system` with real runs."""
 
 import dataclasses
+import json
 import errno
 import logging
 import os
@@ -209,6 +210,8 @@ def test_the_page_of_a_resumed_run_shows_typed_changes_in_its_log_only(tmp_path,
     log = "\n".join(log_of_page(tmp_path))
     assert "Warning: lr 0.0002 -> 1.0 from here on\n" in log and "Warning: epochs 4 -> 5 makes the learning" in log
     assert log_of_page(tmp_path, "warnings") == ["no GPU"]
+    (event,) = (line for line in (tmp_path / "metrics.jsonl").read_text().splitlines() if "changed" in line)
+    assert json.loads(event)["changes"] == ["lr 0.0002 -> 1.0", "epochs 4 -> 5"]
 
 
 @pytest.mark.sampled
