@@ -1,8 +1,8 @@
 """Parts of the set-up; `test_trainer` tests the trainer with fakes, and `tests/system` with real runs."""
 
 import dataclasses
-import json
 import errno
+import json
 import logging
 import os
 import types
