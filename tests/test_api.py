@@ -182,6 +182,7 @@ def test_a_run_is_scored_and_exported(trained, tmp_path):
 
 def test_several_trainings_are_no_retracing(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("tensorflow"), "propagate", True)
+    caplog.set_level(logging.WARNING, "tensorflow")  # whatever other tests have left
     warning = "5 out of the last 5 calls to <function> triggered tf.function retracing."
     with _messages():  # of a training
         logging.getLogger("tensorflow").warning(warning)
