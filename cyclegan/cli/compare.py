@@ -205,6 +205,7 @@ def curves_png(runs: Sequence[Run]) -> bytes:
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update({"font.size": 8, "axes.grid": True, "grid.alpha": 0.3, "axes.titlesize": 11})
+        matplotlib.rcParams["axes.formatter.limits"] = (-2, 4)  # long numbers would reach into the plot at the left
         handles, labels = _legend(runs)
         lines, half = [label.count("\n") + 1 for label in labels], math.ceil(len(labels) / 2)
         above = 0.4 + 0.17 * max(sum(lines[:half]), sum(lines[half:]))  # inches of the legend
@@ -212,7 +213,7 @@ def curves_png(runs: Sequence[Run]) -> bytes:
         figure = Figure(figsize=(3.0 * PER_ROW, height), dpi=100)
         FigureCanvasAgg(figure)
         grid = figure.subplots(len(rows), PER_ROW, squeeze=False)
-        figure.subplots_adjust(0.06, 0.4 / height, 0.99, 1 - above / height, wspace=0.3, hspace=0.45)
+        figure.subplots_adjust(0.06, 0.4 / height, 0.99, 1 - above / height, wspace=0.42, hspace=0.45)
         for axes, (title, metrics) in zip(grid, rows):
             axes[0].set_title(title, loc="left", fontweight="bold")
             for axis, name in itertools.zip_longest(axes, metrics):
