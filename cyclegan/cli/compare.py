@@ -82,7 +82,7 @@ class Run:
 
 
 def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
-    """Read the settings and the metrics of runs, which may be training; leave out those that are damaged.
+    """Read the settings and the metrics of runs, without the damaged ones. Runs may be training meanwhile.
 
     Raises:
         UserError: A folder holds no run, or the configurations of all are damaged.

@@ -168,7 +168,7 @@ def for_each(items: Sequence[Item], function: Callable[[Item], object], title: s
     if found:
         advice = "expected readable ones: repair or remove them"
         if any("--" in reason for reason in found):
-            advice = "expected ones that fit the flags: set those that are named, or repair or remove the files"
+            advice = "expected ones that fit the flags: set the named flags, or repair or remove the files"
         shown, number = max(1, MAX_NAMED // len(found)), sum(map(len, found.values()))
         texts = sorted(f"{_some(sorted(names), shown)} ({reason})" for reason, names in found.items())
         raise UserError(f"{number} of {len(items)} images cannot be used; {advice}: {_some(texts, MAX_NAMED, '; ')}")

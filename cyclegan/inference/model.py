@@ -183,7 +183,7 @@ class Model:
         return made
 
     def _translate_folder(self, direction: str, folder: Any, names: Sequence[str], size: Any) -> dict[str, Any]:
-        """Translate the images of a folder; leave out those that can't be read, with a warning, unless none can."""
+        """Translate a folder; warn of images that can't be read, and raise the error of the last one if none can."""
         made = {}
         for name in names:
             try:
