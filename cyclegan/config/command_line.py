@@ -23,7 +23,7 @@ from cyclegan.config.config import (
     section_classes,
     settings_of,
 )
-from cyclegan.config.fields import Setting, refuse
+from cyclegan.config.fields import Setting
 from cyclegan.errors import UserError, check_path
 
 _PAPER = {
@@ -73,10 +73,6 @@ REFERENCE_FLAGS = {
     "direction": "both directions are trained",
 }
 FOREIGN_FLAGS = {**REFERENCE_FLAGS, "resume": "the same command again"}
-NEEDS = {  # flags that have no effect without another one
-    **dict.fromkeys(("lambda_paired", "paired_share"), "paired_names"),
-    **dict.fromkeys(("patience", "evaluate_features"), "evaluate_every"),
-}
 WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
 # Flags whose values are URIs, KIND:FILE, or may be empty.
 WITHOUT_PATHS = ("--mlflow", "--features", "--evaluate_features", "--diffaugment")
@@ -218,7 +214,7 @@ def configure(
         own: Settings of the run that resumes.
 
     Raises:
-        UserError: A value cannot work, has no effect, or contradicts the networks.
+        UserError: A value cannot work, belongs to a component that is not chosen, or contradicts the networks.
     """
     fixed = {name: each for name, each in (networks or {}).items() if not (name in WITHOUT_WEIGHTS and name in given)}
     wrong = [
@@ -231,11 +227,7 @@ def configure(
     settings = {**given, **{name: value for name, (value, _) in fixed.items()}}
     below = settings_below(settings, own)
     settings.pop("config", None)
-    config = Config.from_settings(below, **settings)
-    for name, needed in NEEDS.items():
-        if given.get(name) not in (None, all_settings()[name].field.default) and not config.settings()[needed]:
-            refuse(name, given[name], f"--{needed}, too")
-    return config
+    return Config.from_settings(below, **settings)
 
 
 def settings_below(given: Mapping[str, Any], own: Optional[Mapping[str, Any]] = None) -> dict[str, Any]:

@@ -47,10 +47,6 @@ def values(flags, *names):
         ("--lambda_cycle 5 --objective cut", "--lambda_cycle belongs to --objective cyclegan"),
         ("--lambda-gp 5", "--lambda_gp belongs to --adversarial wgan-gp"),
         ("--objective fastcut --lambda_paired 1", "--lambda_paired belongs to --objective cyclegan or cut"),
-        ("--lambda_paired 10", "--lambda_paired 10.0: expected --paired_names, too"),
-        ("--paired_share 0.5", "--paired_share 0.5: expected --paired_names, too"),
-        ("--patience 3", "--patience 3: expected --evaluate_every, too"),
-        ("--evaluate_features inception", "--evaluate_features inception: expected --evaluate_every, too"),
         (
             "--image_size 16 --discriminator_layers 5",
             "images of 16 pixels are too small for a discriminator of 5 layers",
