@@ -148,8 +148,8 @@ def test_the_progress_bar_ends_at_100_percent(copying, tmp_path, monkeypatch):
     count, bars, wrong = reader.count, [], {"a.mp4": 7, "long.mp4": 14}
     monkeypatch.setattr(reader, "count", lambda path, *rest: wrong.get(path.rpartition("/")[2]) or count(path, *rest))
 
-    def progress_bar(*_, **settings):
-        bars.append(tqdm.tqdm(file=io.StringIO(), **settings))
+    def progress_bar(visible=True, **settings):
+        bars.append(tqdm.tqdm(disable=not visible, file=io.StringIO(), **settings))
         return bars[-1]
 
     monkeypatch.setattr(file_translator.terminal, "progress_bar", progress_bar)
