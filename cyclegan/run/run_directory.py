@@ -16,16 +16,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cyclegan.config import Config, serialization
-from cyclegan.config.fields import FIXED, WARN
+from cyclegan.config.fields import FIXED
 from cyclegan.config.serialization import changed_settings, with_measured_ranges
 from cyclegan.errors import EXPECTED, TrainingError, UserError, describe_missing
+from cyclegan.run.train_state import BYTES
 
 # Settings that an imported run may change until it has seen images.
 IMAGE_SETTINGS = (
     *("load_size", "max_dataset_size", "preprocess", "value_range_x", "value_range_y", "nodata"),
     *("stacks", "film_every", "slice_axis"),
 )
-BYTES = " bytes"  # suffix of the fingerprint's entries that may change in the same dataset
 CHECKPOINT = re.compile(r"(epoch_\d+(_pair_\d+)?(_test_\d+)?|best-x2y|best-y2x)-\d+")  # name and number
 PATTERN = re.compile(r"[][*?\\]")  # letters that make TensorFlow look for files that match a path
 EVENTS = "events.out.tfevents.*"
@@ -161,8 +161,6 @@ class RunDirectory:
         path: The folder.
         config: Configuration of this start.
         saved_config: Configuration of the run so far; `None` if there is no checkpoint to resume from.
-        warnings: Descriptions of what else changes in this run from here on, which nobody typed.
-        changes: Settings of the training that change from here on, such as "lr 0.1 -> 0.2".
 
     Raises:
         UserError: The folder cannot be written or is among images or in another run, or another process trains there,
@@ -173,8 +171,6 @@ class RunDirectory:
         self.path = pathlib.Path(config.run.output_dir)
         self.config = config
         self.saved_config: Config | None = None
-        self.warnings: list[str] = []
-        self.changes: list[str] = []
         self._stack = dict(stack)
         self._writes = writes
         self._imported = False
@@ -258,29 +254,23 @@ class RunDirectory:
             "the values of its start: drop these flags; or use another --output_dir, or start over with"
             " --clear_output_dir",
         )
-        self.changes = changed_settings(self.saved_config, self.config, WARN)
 
     def check_data(self, fingerprint: Mapping[str, Any]) -> None:
         """Raise `UserError` if the run was trained on other data, see `data.sources.Domains.fingerprint`.
 
-        Other file lengths under the same names only cause a warning: a file may have been repaired.
+        Other file lengths under the same names are allowed: a file may have been repaired.
         """
         saved = self._saved_data or fingerprint
-        differ = [name for name in sorted({*saved, *fingerprint}) if saved.get(name) != fingerprint.get(name)]
-        change = {name: f"{saved.get(name, 'none')} -> {fingerprint.get(name, 'none')}" for name in differ}
+        names = [name for name in sorted({*saved, *fingerprint}) if not name.endswith(BYTES)]
+        change = {name: f"{saved.get(name, 'none')} -> {fingerprint.get(name, 'none')}" for name in names}
         folder = self.config.data.folder
         absent = [each for each in "AB" if folder and not (folder / f"test{each}").is_dir()]
         title = {f"test{each}": f"held-out images of train{each}" for each in absent}
         self._refuse_differences(
-            [f"{title.get(name, name)} {change[name]}" for name in differ if not name.endswith(BYTES)],
+            [f"{title.get(name, name)} {change[name]}" for name in names if saved.get(name) != fingerprint.get(name)],
             "the images and masks of its start. Put them back. If another folder has them, give it as --dataset. To"
             f" train on the present ones from these weights, give --init_from {self.path} and another --output_dir",
         )
-        self.warnings += [
-            f"images of {name[: -len(BYTES)]} have the same names as before, but other sizes: {change[name]}. Training"
-            " continues with the present images"
-            for name in differ
-        ]
 
     def start(self, fingerprint: Mapping[str, Any]) -> None:
         """Clear the folder if --clear_output_dir is given, and write config.json; an imported run has no data.

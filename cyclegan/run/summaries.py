@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import logging
 import math
 import os
@@ -22,6 +23,7 @@ from cyclegan.run import html_report, metrics_log, sample_images
 from cyclegan.run.run_directory import EVENTS
 from cyclegan.run.sample_images import Cycle
 from cyclegan.run.trackers import BackgroundTracker
+from cyclegan.run.train_state import Changes, TrainState
 
 logger = logging.getLogger(__name__)
 
@@ -96,17 +98,23 @@ class SummaryWriter:
 
     @property
     def log_bytes(self) -> int:
-        """Length of `metrics.jsonl` in bytes, which `rewind` needs to return to the present position."""
+        """Length of `metrics.jsonl` in bytes, which a checkpoint needs for `rewind`."""
         return self._log.size
 
-    def rewind(self, log_bytes: int, epoch: int) -> None:
-        """Return to a position in training, where `log_bytes` had this value: discard everything after it."""
-        self._log.cut(log_bytes)
+    def rewind(self, state: TrainState, changes: Changes) -> None:
+        """Return to the position of a checkpoint: discard everything after it, and log what changes from here on.
+
+        The checkpoint knows under which settings it was saved, so a change whose event is discarded is logged again.
+        """
+        epoch, texts = state.epoch, [*itertools.chain(*changes)]
+        self._log.cut(state.log_bytes)
         self._events = {}
         try:
             sample_images.remove_after(self.folder, epoch)
         except OSError as error:
             logger.warning("sample images after epoch %d could not be removed (%s)", epoch, error)
+        if texts:
+            self.write_event("train", epoch + 1, state.step, metrics_log.CHANGED, changes=texts)
         self.flush()
 
     def flush(self) -> bool:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any, NamedTuple
 
+from cyclegan.config import Config
+from cyclegan.config.fields import FREE, WARN
+from cyclegan.config.serialization import changed_settings
 from cyclegan.errors import UserError
+
+BYTES = " bytes"  # suffix of the entries of `TrainState.images` that may change within a run
 
 
 @dataclasses.dataclass
@@ -25,6 +31,22 @@ class PassState:
     skipped_steps: int = 0
 
 
+class Changes(NamedTuple):
+    """What changes in a resumed run, as texts such as "lr 0.1 -> 0.2".
+
+    Attributes:
+        settings: Settings of the training, without those that follow from others.
+        epochs: The number of epochs.
+        images: The lengths of image files with the same names.
+        batch: The global batch.
+    """
+
+    settings: list[str]
+    epochs: list[str]
+    images: list[str]
+    batch: list[str]
+
+
 @dataclasses.dataclass
 class TrainState:
     """Position in training and running sums, saved with every checkpoint.
@@ -37,6 +59,8 @@ class TrainState:
         reshuffles: Times the images were shuffled anew after training went back to a checkpoint.
         global_batch_size: Pairs per step; 0 before the first step.
         log_bytes: Length of metrics.jsonl at this position; resuming truncates the file to it.
+        settings: Settings that the run was trained with last, by name; empty in a run that was imported.
+        images: Images that it was trained with last, see `data.sources.Domains.fingerprint`.
         train: Progress of the training pass of the current epoch.
         test: Progress of the test pass of the current epoch.
         logged_sums: `train.sums` at the last logged step.
@@ -55,6 +79,8 @@ class TrainState:
     reshuffles: int = 0
     global_batch_size: int = 0
     log_bytes: int = 0
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    images: dict[str, str] = dataclasses.field(default_factory=dict)
     train: PassState = dataclasses.field(default_factory=PassState)
     test: PassState = dataclasses.field(default_factory=PassState)
     logged_sums: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -94,6 +120,22 @@ class TrainState:
         pairs = f"_pair_{self.train.pairs_done:05d}" if self.train.pairs_done else ""
         tests = f"_test_{self.test.pairs_done:04d}" if self.test.pairs_done else ""
         return f"epoch_{self.epoch:04d}{pairs}{tests}"
+
+    def changes(self, now: TrainState) -> Changes:
+        """Return what changes in training from this position on, given the `settings` and so on from here on."""
+        before, after = (Config.from_settings(**state.settings) for state in (self, now))
+        sizes = {name: self.images.get(name, size) for name, size in now.images.items() if name.endswith(BYTES)}
+        batches = self.global_batch_size, now.global_batch_size
+        return Changes(
+            changed_settings(before, after, WARN),
+            [text for text in changed_settings(before, after, FREE) if text.startswith("epochs ")],
+            [
+                f"images of {name[: -len(BYTES)]} {size} -> {now.images[name]}"
+                for name, size in sizes.items()
+                if size != now.images[name]
+            ],
+            [f"global batch {batches[0]} -> {batches[1]}"] * (0 != batches[0] != batches[1]),
+        )
 
     def is_done(self, epochs: int, patience: int = 0) -> bool:
         """Return whether training has ended: all epochs are done, or `is_stalled`."""

@@ -122,7 +122,8 @@ class DivergencePolicy:
         restored.warned = state.warned
         restored.nonfinite_train, restored.nonfinite_test = [], []
         self.is_sound, self.is_validated, self.last_good = True, False, -1
-        self.summary.rewind(restored.log_bytes, restored.epoch)
+        self.summary.rewind(restored, restored.changes(state))
+        restored.settings, restored.images = state.settings, state.images
         self.summary.write_event("train", restored.epoch + 1, restored.step, "went back", bad_steps=bad_steps)
         logger.warning(
             f"{len(bad_steps)} steps in a row were not finite: training goes back to {path} and continues with another"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 
@@ -19,7 +21,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Watchdog, Workers
-from cyclegan.errors import UserError, first_line
+from cyclegan.errors import UserError, counted, first_line
 from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.evaluation.features import make_extractor
 from cyclegan.inspection import report as inspection_report
@@ -27,7 +29,6 @@ from cyclegan.methods.objective import DESCRIPTIONS, SAMPLES
 from cyclegan.networks import compat
 from cyclegan.run import overview, trackers
 from cyclegan.run.checkpoints import CheckpointManager
-from cyclegan.run.metrics_log import CHANGED
 from cyclegan.run.run_directory import RunDirectory, refuse_other_stack, split_checkpoint
 from cyclegan.run.summaries import NullSummaryWriter, SummaryWriter
 from cyclegan.run.throughput import Throughput
@@ -266,41 +267,44 @@ def time_steps(
 def start_run(
     workers: Workers, run: RunDirectory, data: Domains, state: TrainState, dataset: UnpairedDataset, has_pools: bool
 ) -> Summary:
-    """Warn of the changes in a resumed run, write its folder, and return the writer of its log."""
-    replicas, before, now = workers.strategy.num_replicas_in_sync, state.global_batch_size, dataset.global_batch_size
-    for text in (*run.warnings, *batch_size_warnings(before, now, replicas, dataset.epoch_size, has_pools)):
-        logger.warning(text)
+    """Write the folder of a run, warn of the changes in a resumed one, and return the writer of its log."""
+    replicas, batch = workers.strategy.num_replicas_in_sync, dataset.global_batch_size
+    before, config = dataclasses.replace(state), run.config
+    state.settings, state.images = serialization.with_absolute_paths(config).settings(), data.fingerprint()
     with terminal.phase("Preparing the folder of the run", if_slow=True):
-        run.start(data.fingerprint())
+        run.start(state.images)
     if not workers.is_chief:
         return NullSummaryWriter()
-    started = trackers.start(run.config.run, run.config.settings(), run.path)
+    started = trackers.start(config.run, config.settings(), run.path)
     with terminal.phase("Preparing the logs of the run", if_slow=True), run.writing():
-        summary = SummaryWriter(run.path, started, DESCRIPTIONS, run.config)
-        changes, typed = [*run.changes], [f"{change} from here on" for change in run.changes]
-        if run.saved_config:  # a new run removes nothing
-            summary.rewind(state.log_bytes, state.epoch)
-            saved, present = run.saved_config.optimization, run.config.optimization
-            if jump := learning_rate_warnings(saved, present, state.epoch):
-                changes += [f"epochs {saved.epochs} -> {present.epochs}"]
-                typed += jump
+        summary = SummaryWriter(run.path, started, DESCRIPTIONS, config)
+        before.settings = before.settings or (run.saved_config or config).settings()
+        changes = before.changes(dataclasses.replace(state, global_batch_size=batch))
+        if run.saved_config:
+            summary.rewind(before, changes)
         else:
-            summary.flush()
-        if changes := changes + [f"global batch {before} -> {now}"] * (before not in (0, now)):
-            summary.write_event("train", state.epoch + 1, state.step, CHANGED, changes=changes)
+            summary.flush()  # a new run removes nothing
+    repaired = (f"{text}: the same names, but other files; training continues with these" for text in changes.images)
+    batches = batch_size_warnings(before.global_batch_size, batch, replicas, dataset.epoch_size, has_pools)
+    for text in (*repaired, *batches):
+        logger.warning(text)
+    typed = [f"{change} from here on" for change in changes.settings]
+    if changes.epochs:
+        saved = Config.from_settings(**before.settings).optimization
+        typed += learning_rate_warnings(saved, config.optimization, state.epoch)
     for text in typed:  # the summary shows them in the log of the page, not among its warnings
         logger.warning(text, extra={"is_passing": True})
     return summary
 
 
 def batch_size_warnings(
-    before: int, now: int, replicas: int, pairs: float = math.inf, has_pools: bool = False
+    before: int, now: int, replicas: int, pairs: int = sys.maxsize, has_pools: bool = False
 ) -> list[str]:
     """Describe the effect of a global batch that is larger than an epoch, or that differs from the batch so far.
 
     `before` is the global batch of the run so far, 0 before its first step, and `pairs` the training pairs of an epoch.
     """
-    idle = f"the global batch of {now} is larger than an epoch of {pairs} pairs: most of each step is idle"
+    idle = f"the global batch of {now} is larger than an epoch of {counted(pairs, 'pair')}: most of each step is idle"
     warnings = [idle] if now > pairs else []
     if before in (0, now):
         return warnings
@@ -309,7 +313,7 @@ def batch_size_warnings(
     fewer = f"--devices {devices} " if devices < replicas else ""
     return [
         *warnings,
-        f"the global batch is {now} pairs instead of {before} from here on: an epoch has"
+        f"the global batch is {counted(now, 'pair')} instead of {before} from here on: an epoch has"
         f" {'fewer' if now > before else 'more'} steps, the noise in their gradients changes,{pools}"
         " so the result will differ from a run with the former batch, and --lr may have to change, too. For the same"
         f" batch use {fewer}--batch_size {before // devices}",

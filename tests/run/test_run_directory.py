@@ -17,19 +17,12 @@ from tests.run.saves import DATA, open_run
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def test_free_settings_change_on_resume_without_a_warning(run_folder):
+def test_free_settings_change_on_resume(run_folder):
     with open_run(run_folder, epochs=500, decay_from=100, verbose=0, keep=9, devices=3) as again:
         again.check_data(DATA)
         again.start(DATA)
         assert again.saved_config.optimization.epochs == 200
-    assert not again.changes and serialization.load(run_folder / "config.json").config.optimization.epochs == 500
-
-
-def test_other_settings_of_the_training_are_changes(run_folder):
-    with open_run(run_folder, lr=1.0, lambda_cycle=2.0, batch_size=2, checkpoint_minutes=0.0, epochs=300) as again:
-        # `setup.batch_size_warnings` warns of another global batch.
-        # Nobody typed those that follow, such as decay_from.
-        assert again.changes == ["lambda_cycle 10.0 -> 2.0", "lr 0.0002 -> 1.0"] and not again.warnings
+    assert serialization.load(run_folder / "config.json").config.optimization.epochs == 500
 
 
 def test_other_networks_are_refused(run_folder):
@@ -75,7 +68,7 @@ def test_a_new_run_in_the_folder_of_a_run_is_refused(tmp_path, monkeypatch, insi
         open_run(path).close()
 
 
-def test_images_of_other_sizes_cause_a_warning(tmp_path):
+def test_images_of_other_sizes_are_no_other_dataset(tmp_path):
     data = {"trainA": "3 images (1)", "trainA bytes": "10 bytes (1)"}
     with open_run(tmp_path) as first:
         first.start(data)
@@ -84,15 +77,9 @@ def test_images_of_other_sizes_cause_a_warning(tmp_path):
     with open_run(tmp_path) as again:
         again.check_data(repaired)
         again.start(repaired)
-    (text,) = again.warnings
-    assert text.startswith(
-        "images of trainA have the same names as before, but other sizes: 10 bytes (1) -> 20 bytes (2)"
-    )
-    with open_run(tmp_path) as third:
-        third.check_data(repaired)
-        assert not third.warnings
-        with pytest.raises(UserError, match=r"differs: trainA 3 images \(1\) -> 3 images \(2\); expected"):
-            third.check_data({"trainA": "3 images (2)", "trainA bytes": "30 bytes (3)"})
+    other = r"differs: trainA 3 images \(1\) -> 3 images \(2\); expected"
+    with open_run(tmp_path) as third, pytest.raises(UserError, match=other):
+        third.check_data({"trainA": "3 images (2)", "trainA bytes": "30 bytes (3)"})
     with open_run(tmp_path, clear_output_dir=True) as masked:
         masked.start({**repaired, "masks of trainA": "3 images (4)"})
     (tmp_path / "checkpoints" / "epoch_0001-1").mkdir(parents=True, exist_ok=True)
@@ -141,7 +128,7 @@ def test_a_resumed_run_keeps_its_measured_range(tmp_path):
     (tmp_path / "checkpoints" / "epoch_0001-1").mkdir(parents=True)
     for text in ("auto", "12:3981"):
         with open_run(tmp_path, value_range_x=text) as again:
-            assert again.config.data.value_range("X") == (12, 3981) and not again.changes
+            assert again.config.data.value_range("X") == (12, 3981)
     for text in (None, "0:4095"):
         with pytest.raises(UserError, match="value_range_x '12:3981' -> "):
             open_run(tmp_path, value_range_x=text)

@@ -16,12 +16,15 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 from cyclegan.config import Config
 from cyclegan.run import summaries
 from cyclegan.run.summaries import SummaryWriter
+from cyclegan.run.train_state import Changes, TrainState
 from tests.full_disk import no_file_beyond
 from tests.run.reports import report_data, shown_epochs
 
 SAMPLE = "samples/X 1: x"
 FLAT = (np.zeros((1, 16, 16, 3), np.float32),) * 3
 NAMES = (["x"], ["y"])
+NOTHING = Changes([], [], [], [])
+BEGIN = TrainState(), NOTHING
 PROGRESS = {"state": "training", "epoch": 1.5, "epochs": 3, "step": "4", "left": "", "speed": ""}
 
 
@@ -58,7 +61,7 @@ def test_scalars_go_to_json_and_events(tmp_path):
 
 def test_tensorboard_shows_the_settings(tmp_path):
     config = Config.from_settings(dataset="a\nb", seed=5, dropout=0.5, load_size=300, keep=9)
-    SummaryWriter(tmp_path, config=config).rewind(0, 0)
+    SummaryWriter(tmp_path, config=config).rewind(*BEGIN)
     board = EventAccumulator(str(tmp_path / "test")).Reload()
     (text,) = board.Tensors("settings")
     table = text.tensor_proto.string_val[0].decode()
@@ -82,7 +85,7 @@ def test_events_that_are_written_anew_keep_their_times(tmp_path):
 
     first = times()
     time.sleep(0.1)
-    SummaryWriter(tmp_path).rewind(summary.log_bytes, 1)
+    SummaryWriter(tmp_path).rewind(TrainState(epoch=1, log_bytes=summary.log_bytes), NOTHING)
     assert times() == first and [len(each) for each in first] == [1, 1]
 
 
@@ -122,7 +125,7 @@ def test_a_resumed_run_shows_each_step_once(tmp_path):
     with open(tmp_path / "metrics.jsonl", "ab") as file:
         file.write(b'{"split": "tra\xff')
     summary = SummaryWriter(tmp_path)
-    summary.rewind(log_bytes, 2)
+    summary.rewind(TrainState(epoch=2, log_bytes=log_bytes), NOTHING)
     for split in ("train", "steps"):
         summary.write_scalars(split, 3, 15, {"a": 30.0})
     logged = [("train", 1, 1.0), ("steps", 1, 1.0), ("train", 2, 2.0), ("steps", 2, 2.0), ("train", 3, 30.0)]
@@ -135,7 +138,7 @@ def test_a_resumed_run_shows_each_step_once(tmp_path):
     assert test["warnings/w"] == [(1, b"epoch 1"), (2, b"epoch 2")]
     summary.write_page(PROGRESS)
     assert [step for step, *_ in test[SAMPLE]] == [1, 2] == shown_epochs(tmp_path)
-    summary.rewind(0, 0)
+    summary.rewind(*BEGIN)
     summary.write_page(PROGRESS)
     assert events(tmp_path / "train") == events(tmp_path / "test") == {} and shown_epochs(tmp_path) == []
     assert (tmp_path / "metrics.jsonl").read_bytes() == b""

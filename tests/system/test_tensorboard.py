@@ -61,7 +61,7 @@ def test_tensorboard_shows_a_resumed_run(photos, tmp_path, monkeypatch):
     second = run(*flags, "--epochs", "2", "--devices", "1", "--verbose", "2", "--profile", "5:7")
     assert second.returncode == 0, second.stderr
     assert f"Resumed from {folder}/checkpoints/epoch_0001-2: 1 of 2 epochs are done" in second.stdout
-    assert "the global batch is 1 pairs instead of 2 from here on" in second.stderr
+    assert "the global batch is 1 pair instead of 2 from here on" in second.stderr
     assert "For the same batch use --batch_size 2" in second.stderr
     assert "Epoch 002/002" in second.stdout and "Epoch 001" not in second.stdout
     assert not list(temporary.iterdir())  # AutoGraph's modules, for example, are removed

@@ -35,8 +35,8 @@ class Recorder:
     def write_event(self, split, epoch, step, event, **details):
         self.calls.append((event, epoch, step, details))
 
-    def rewind(self, log_bytes, epoch):
-        self.calls.append(("rewind", epoch))
+    def rewind(self, state, changes):
+        self.calls.append(("rewind", state.epoch))
 
     def write_cycles(self, epoch, forward, backward, names):
         self.calls.append(("plot", epoch, len(forward[0])))

@@ -4,8 +4,11 @@ import types
 import pytest
 import tensorflow as tf
 
+from cyclegan.config import Config
 from cyclegan.errors import TrainingError
 from cyclegan.methods.objective import GRADIENTS, LOSS_SCALE, SAMPLES
+from cyclegan.run import metrics_log
+from cyclegan.run.summaries import SummaryWriter
 from cyclegan.run.train_state import PassState, TrainState
 from cyclegan.training.divergence import DivergenceError, DivergencePolicy, PendingCall
 from tests.training.fakes import RATES, without_times
@@ -97,6 +100,19 @@ def test_training_goes_back_behind_a_checkpoint_whose_weights_may_be_broken(is_g
     policy.inspect(PendingCall("train", 0, 8 + is_good, None, {}), [True], saved)
     policy.go_back(TrainState(nonfinite_train=["epoch 3, step 11"]))
     assert calls == ([{}] if is_good else [{}, {"newest_last": True}])
+
+
+def test_going_back_behind_a_change_of_settings_logs_it_again(tmp_path):
+    """The run resumed with another learning rate, and goes back to the checkpoint that it resumed from."""
+    now = TrainState(settings=Config.from_settings(lr=0.5).settings(), images={"trainA bytes": "3 bytes"})
+    now.nonfinite_train = ["epoch 3, step 11"]
+    saved = TrainState(settings=Config.from_settings().settings(), images={"trainA bytes": "2 bytes"})
+    checkpoints = types.SimpleNamespace(restore=lambda: (saved, "epoch_0000-1"))
+    policy = DivergencePolicy(3, {}, checkpoints, SummaryWriter(tmp_path), tf.distribute.get_strategy())
+    restored = policy.go_back(now)
+    changes, _ = metrics_log.read(tmp_path / "metrics.jsonl")
+    assert changes["changes"] == ["lr 0.0002 -> 0.5", "images of trainA 2 bytes -> 3 bytes"]
+    assert (restored.settings, restored.images) == (now.settings, now.images)
 
 
 def test_there_may_be_no_checkpoint_to_go_back_to():

@@ -1,5 +1,6 @@
 """Parts of the set-up; `test_trainer` tests the trainer with fakes, and `tests/system` with real runs."""
 
+import copy
 import dataclasses
 import errno
 import json
@@ -17,12 +18,12 @@ from cyclegan.data.sources import SPLITS, draw
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Watchdog, Workers
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, counted
 from cyclegan.images import geometry
 from cyclegan.networks import compat
 from cyclegan.run.html_report import log_of_page
 from cyclegan.run.run_directory import RunDirectory
-from cyclegan.run.train_state import TrainState
+from cyclegan.run.train_state import Changes, TrainState
 from cyclegan.training import setup
 from cyclegan.training.callbacks import Epoch
 from cyclegan.training.setup import (
@@ -178,7 +179,7 @@ def test_a_batch_of_another_size_than_before_or_than_an_epoch_causes_a_warning()
 )
 def test_another_batch_size_causes_a_warning_with_advice(replicas, batch, steps, advice):
     (text,) = batch_size_warnings(6, batch, replicas)
-    assert text.startswith(f"the global batch is {batch} pairs instead of 6 from here on")
+    assert text.startswith(f"the global batch is {counted(batch, 'pair')} instead of 6 from here on")
     assert f"has {steps} steps, " in text and text.endswith(f"For the same batch use {advice}")
     pools = "changes, image pools begin anew,"
     assert batch_size_warnings(6, batch, replicas, has_pools=True) == [text.replace("changes,", pools)]
@@ -196,22 +197,65 @@ def test_more_epochs_warn_only_if_the_learning_rate_jumps(kind):
     assert not learning_rate_warnings(constant, dataclasses.replace(constant, epochs=12), 8)
 
 
-def test_the_page_of_a_resumed_run_shows_typed_changes_in_its_log_only(tmp_path, monkeypatch):
+IMAGES = {**DATA, "trainA bytes": "10 bytes (1)"}
+REPAIRED = {**DATA, "trainA bytes": "20 bytes (2)"}
+
+
+@pytest.fixture
+def begin(tmp_path, monkeypatch):
+    """Return a function that starts a run on a checkpoint, and returns its state, its changes and its warnings."""
     monkeypatch.setattr("cyclegan.terminal.warnings", ["no GPU"])
-    with open_run(tmp_path, epochs=4) as first:
-        first.start(DATA)
-    (tmp_path / "checkpoints" / "epoch_0004-4").mkdir(parents=True)
-    parts = types.SimpleNamespace(is_chief=True, num_replicas_in_sync=1, fingerprint=lambda: DATA)
-    parts.strategy, parts.global_batch_size, parts.epoch_size = parts, 2, 2
-    with open_run(tmp_path, epochs=5, lr=1.0) as again:
-        summary = start_run(parts, again, parts, TrainState(epoch=4, global_batch_size=2), parts, False)
-        summary.write_page({"state": "training"})
-        summary.close(True)
+
+    def begin(state, images=IMAGES, **settings):
+        parts = types.SimpleNamespace(is_chief=True, num_replicas_in_sync=1, fingerprint=lambda: images)
+        parts.strategy, parts.global_batch_size, parts.epoch_size = parts, 2, 2
+        with open_run(tmp_path, **settings) as run:
+            summary = start_run(parts, run, parts, state, parts, False)
+            summary.write_page({"state": "training"})
+            summary.close(True)
+        events = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+        (tmp_path / "checkpoints" / "epoch_0004-4").mkdir(parents=True, exist_ok=True)
+        return state, [(line["epoch"], line["changes"]) for line in events], log_of_page(tmp_path, "warnings")
+
+    return begin
+
+
+def test_the_page_of_a_resumed_run_shows_typed_changes_in_its_log_only(begin, tmp_path):
+    begin(TrainState(), epochs=4)
+    _, changes, warnings = begin(TrainState(epoch=4, global_batch_size=2), epochs=5, lr=1.0)
     log = "\n".join(log_of_page(tmp_path))
     assert "Warning: lr 0.0002 -> 1.0 from here on\n" in log and "Warning: epochs 4 -> 5 makes the learning" in log
-    assert log_of_page(tmp_path, "warnings") == ["no GPU"]
-    (event,) = (line for line in (tmp_path / "metrics.jsonl").read_text().splitlines() if "changed" in line)
-    assert json.loads(event)["changes"] == ["lr 0.0002 -> 1.0", "epochs 4 -> 5"]
+    assert warnings == ["no GPU"] and changes == [(5, ["lr 0.0002 -> 1.0", "epochs 4 -> 5"])]
+
+
+def test_changes_are_those_since_the_checkpoint(begin, tmp_path):
+    """A start that ends before its first checkpoint leaves its flags and images, and the next one logs the changes."""
+    first, *nothing = begin(TrainState(), epochs=4)
+    assert nothing == [[], ["no GPU"]]
+    first.epoch, first.global_batch_size = 1, 2
+
+    def resume(**settings):
+        return begin(TrainState.from_json(first.to_json()), REPAIRED, epochs=9, **settings)
+
+    expected = [(2, ["lr 0.0002 -> 0.1", "epochs 4 -> 9", "images of trainA 10 bytes (1) -> 20 bytes (2)"])]
+    repaired = "images of trainA 10 bytes (1) -> 20 bytes (2): the same names, but other files; training continues with"
+    for _ in range(2):  # the first one is killed
+        state, *found = resume(lr=0.1)
+        assert found == [expected, ["no GPU", f"{repaired} these"]]  # the learning rate does not jump
+    state.epoch, state.log_bytes = 2, (tmp_path / "metrics.jsonl").stat().st_size
+    first = copy.deepcopy(state)  # the next checkpoint
+    for _ in range(2):
+        assert resume()[1] == [*expected, (3, ["lr 0.1 -> 0.0002"])]
+    assert resume(lr=0.1)[1] == expected
+
+
+def test_only_typed_settings_of_the_training_are_changes():
+    def state(**settings):
+        return TrainState(settings=Config.from_settings(**settings).settings())
+
+    now = state(lr=1.0, lambda_cycle=2.0, batch_size=2, checkpoint_minutes=0.0, epochs=300, keep=9)
+    expected = Changes(["lambda_cycle 10.0 -> 2.0", "lr 0.0002 -> 1.0"], ["epochs 200 -> 300"], [], [])
+    assert state().changes(now) == expected and state().changes(state()) == Changes([], [], [], [])
 
 
 @pytest.mark.sampled
