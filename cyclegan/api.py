@@ -18,7 +18,7 @@ from cyclegan.cli import train as train_command
 from cyclegan.cli import translate as translate_command
 from cyclegan.config import command_line
 from cyclegan.config.config import all_settings
-from cyclegan.errors import UserError, check_path
+from cyclegan.errors import UserError, check_path, counted
 from cyclegan.evaluation.score_run import ScoreOptions, score_run
 from cyclegan.inference import translate_files
 from cyclegan.inference.conversions import Path
@@ -123,7 +123,8 @@ class Run(Model):
         return (
             f"Run {self.path}: {config.objective.objective}, {config.networks.generator} of {config.networks.filters}"
             f" filters, trained on {config.data.dataset} at {width} x {height} pixels\n"
-            f"  {state.epoch} of {config.optimization.epochs} epochs, {state.step} steps; {self.checkpoint.name}\n"
+            f"  {state.epoch} of {counted(config.optimization.epochs, 'epoch')}, {counted(state.step, 'step')};"
+            f" {self.checkpoint.name}\n"
             f"  Held-out images: {', '.join(shown) or 'no metrics of this epoch'}"
         )
 

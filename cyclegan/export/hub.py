@@ -16,7 +16,7 @@ import cyclegan
 from cyclegan.config import serialization
 from cyclegan.config.config import SETTINGS_OF_A_WORKER, all_settings
 from cyclegan.config.sections import DIRECTIONS
-from cyclegan.errors import printable
+from cyclegan.errors import counted, printable
 from cyclegan.export import MARKERS, exporter
 from cyclegan.export.exporter import INPUT, OUTPUT, ExportOptions
 from cyclegan.inference.model import Model
@@ -70,7 +70,7 @@ Settings: `{flags}`. `config.json` has all of them.
 
 - The networks know images like those of the training data, of {width} x {height} pixels, and nothing else.
 - They invent what the target domain usually shows. Translations are no measurements, no evidence and no diagnoses.
-- They were trained for {epochs} epochs.{warnings}
+- They were trained for {epochs}.{warnings}
 
 ## License
 
@@ -163,6 +163,6 @@ def write_card(
         flags=" ".join(flags),
         scores="\n".join(f"| {' | '.join(row)} |" for row in rows),
         chosen=chosen,
-        epochs=f"{state.epoch} of {config.optimization.epochs}",
+        epochs=f"{state.epoch} of {counted(config.optimization.epochs, 'epoch')}",
         warnings="".join(f"\n- Training warned: {text}." for text in state.warned),
     )

@@ -104,7 +104,7 @@ def translate_plan(models: Sequence[Model], plan: Plan, bars: bool = False) -> R
     FileTranslator(models, request, folder if request.html else None).run(tasks, report, bars)
     report.seconds = time.perf_counter() - began
     if request.html:
-        notes = [f"{model.checkpoint}, after {model.train_state.epoch} epochs"]
+        notes = [f"{model.checkpoint}, after {counted(model.train_state.epoch, 'epoch')}"]
         if len(model.generators) < len(DIRECTIONS):
             notes.append("No cycle: the run has no generator for the other direction.")
         title = " to ".join(DIRECTIONS[request.direction])

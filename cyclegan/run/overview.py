@@ -12,6 +12,7 @@ from cyclegan.config.command_line import PRESETS, flags_of
 from cyclegan.config.config import Config
 from cyclegan.distribution import hardware
 from cyclegan.distribution.workers import Workers
+from cyclegan.errors import counted
 from cyclegan.run.train_state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -62,8 +63,8 @@ def log(
     arithmetic += ", deterministic" if performance.deterministic else ""
     logger.info(f"Precision: {performance.precision}{arithmetic}, steps per call: {train.steps_per_call}")
     logger.info(
-        f"Steps per epoch: {train.steps_per_epoch} for training ({train.epoch_size} pairs),"
-        f" {test.steps_per_epoch} for validation ({test.epoch_size} pairs)"
+        f"Steps per epoch: {train.steps_per_epoch} for training ({counted(train.epoch_size, 'pair')}),"
+        f" {test.steps_per_epoch} for validation ({counted(test.epoch_size, 'pair')})"
     )
     if train.epoch_size == 1:
         logger.info(
@@ -80,8 +81,8 @@ def log(
     epochs = config.optimization.epochs
     if checkpoint:
         done = state.train.pairs_done
-        part = f" and {done} of {train.epoch_size} pairs of the next" * bool(done)
-        whole = f" of {epochs} epochs" if state.epoch <= epochs else f" epochs (more than --epochs {epochs})"
+        part = f" and {done} of {counted(train.epoch_size, 'pair')} of the next" * bool(done)
+        whole = f" of {counted(epochs, 'epoch')}" if state.epoch <= epochs else f" epochs (more than --epochs {epochs})"
         logger.info(f"Resumed from {checkpoint}: {state.epoch}{whole}{part} are done")
     if state.epoch >= epochs:
         what = " or to profile" if performance.profile is not None else ""

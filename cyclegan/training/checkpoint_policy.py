@@ -14,7 +14,7 @@ from typing import Any
 
 from cyclegan import terminal
 from cyclegan.distribution.workers import Watchdog, Workers
-from cyclegan.errors import Stopped, TrainingError, UserError
+from cyclegan.errors import Stopped, TrainingError, UserError, counted
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.train_state import TrainState
@@ -138,8 +138,8 @@ class CheckpointPolicy:
             source = "" if self.signals.stop_signal else " of another worker"
             raise Stopped(
                 signum,
-                f"stopped by {signal.Signals(signum).name}{source} after {state.epoch} epochs and"
-                f" {state.train.pairs_done} pairs (step {state.step}), {where}; the same command resumes",
+                f"stopped by {signal.Signals(signum).name}{source} after {counted(state.epoch, 'epoch')} and"
+                f" {counted(state.train.pairs_done, 'pair')} (step {state.step}), {where}; the same command resumes",
             )
 
     def save_final(self, state: TrainState, best_kid: Mapping[str, float] | None = None) -> None:
