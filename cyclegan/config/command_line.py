@@ -262,7 +262,9 @@ def add_flag(group: Any, setting: Setting) -> None:
     argument: dict[str, Any] = {**field.metadata["argument"], "help": _help(setting)}
     if kind is bool:
         argument["action"] = "store_true"
-        group.add_argument(f"--{field.name}=false", action="store_false", dest=field.name, help=argparse.SUPPRESS)
+        for value in ("true", "false"):
+            name, hidden = f"--{field.name}={value}", argparse.SUPPRESS
+            group.add_argument(name, action=f"store_{value}", dest=field.name, default=hidden, help=hidden)
     else:
         argument.setdefault("type", _or_auto(kind) if optional and kind in (int, float) and not choices else kind)
         argument["choices"] = choices or None

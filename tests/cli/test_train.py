@@ -73,6 +73,7 @@ def resume(tmp_path):
         ("--lr 0.5 --decay_from 3", "--lr_schedule constant", {"lr_schedule": "constant", "decay_from": None}),
         ("--preset fast --lr 0.5", "--preset paper --filters 32", {"preset": "paper", "image_size": 256}),
         ("--no_flip --devices 2 --lr 0.5", "--no-flip=false --devices auto", {"no_flip": False, "devices": None}),
+        ("--devices 2", "--no-flip=true", {"no_flip": True}),
         ("--wandb mine --mlflow mine --profile 1:2", "", {"wandb": None, "mlflow": None, "profile": None}),
         ("--lr 0.5", "--wandb other --residual_blocks 2", {"wandb": "other", "generator": "resnet_2blocks"}),
     ],
