@@ -50,6 +50,8 @@ UNITS = {  # of metrics whose names don't tell it
     "seconds": "of training, per epoch",
     "epoch_seconds": "with held-out images",
 }
+# Settings that choose the held-out images, and their pixels.
+HELD_OUT = re.compile(r"images of test|image_|load_size|preprocess|channels_|value_range_|nodata|evaluate_features")
 WEIGHTS = re.compile(r"lambda_|r1|weight_decay|adversarial|objective")  # settings that the losses contain
 
 
@@ -61,15 +63,17 @@ class Run:
         name: Name of its folder.
         settings: Its settings by name, and texts of its data and versions.
         curves: Its metrics by split, name and epoch, in order.
-        changes: (last epoch before the change, settings such as "lr 0.1 -> 0.2") of resumed runs.
+        changes: (epochs done before the change, texts such as "lr 0.1 -> 0.2") of resumed runs.
         few: Why no epoch is the best, if the held-out images are too few.
+        steps: Its steps so far.
     """
 
     name: str
     settings: dict[str, Any]
     curves: metrics_log.Curves
-    changes: list[tuple[int, list[str]]]
+    changes: list[tuple[float, list[str]]]
     few: str | None = None
+    steps: int = 0
 
     def curve(self, name: str) -> dict[float, float]:
         """Return a metric by epoch: of the held-out images if it is a loss, otherwise of training, if these have it."""
@@ -78,7 +82,7 @@ class Run:
 
     def describe_changes(self) -> list[str]:
         """Return a line for each time that settings changed."""
-        return [f"{self.name}: {', '.join(texts)} after epoch {epoch}" for epoch, texts in self.changes]
+        return [f"{self.name}: {', '.join(texts)} after epoch {epoch:.4g}" for epoch, texts in self.changes]
 
 
 def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
@@ -110,17 +114,22 @@ def _read(name: str, path: pathlib.Path) -> Run:
     if settings.get("generator") == f"resnet_{settings.get('residual_blocks')}blocks":
         del settings["residual_blocks"]  # says the same
     compared = {setting: value for setting, value in settings.items() if setting not in NOT_COMPARED}
-    changes = [(line["epoch"] - 1, line["changes"]) for line in lines if line.get("event") == metrics_log.CHANGED]
-    return Run(name, compared, metrics_log.curves(lines), changes, serialization.few_held_out(saved.data))
+    events = [line for line in lines if line.get("event") == metrics_log.CHANGED]
+    changes = [(line["epoch"] - (line["split"] == "train"), line["changes"]) for line in events]  # of earlier versions
+    steps = max((line["step"] for line in lines), default=0)
+    return Run(name, compared, metrics_log.curves(lines), changes, serialization.few_held_out(saved.data), steps)
 
 
 def _describe_data(data: Mapping[str, Any]) -> dict[str, str]:
-    """Return one text for the data: its numbers of images, and a checksum of their names and sizes."""
-    counts = {
-        split: str(data[split]).split(" ")[0] for split in ("trainA", "trainB", "testA", "testB") if split in data
-    }
-    checksum = zlib.crc32(json.dumps(data, sort_keys=True).encode())
-    return {f"images of {', '.join(counts)}": f"{', '.join(counts.values())} ({checksum:08x})"} if counts else {}
+    """Return texts for the training and the held-out images: their numbers, and a checksum of their names and sizes."""
+    texts = {}
+    for kind in ("train", "test"):
+        part = {name: text for name, text in data.items() if kind in name}  # also their masks
+        counts = {split: str(part[split]).split(" ")[0] for split in (f"{kind}A", f"{kind}B") if split in part}
+        checksum = zlib.crc32(json.dumps(part, sort_keys=True).encode())
+        if counts:
+            texts[f"images of {', '.join(counts)}"] = f"{', '.join(counts.values())} ({checksum:08x})"
+    return texts
 
 
 def table(runs: Sequence[Run]) -> list[str]:
@@ -131,6 +140,7 @@ def table(runs: Sequence[Run]) -> list[str]:
     rows.append(
         ["epochs done", *(str(max(map(max, filter(None, map(run.curve, metrics))), default=0)) for run in runs)]
     )
+    rows.append(["steps done", *(str(run.steps) for run in runs)])
     for name in metrics:
         label = f"{name} ({UNITS[name]})" if name in UNITS else name
         rows.append([label, *(_cell(name, run.curve(name), not run.few) for run in runs)])
@@ -159,8 +169,12 @@ def notes(runs: Sequence[Run]) -> list[str]:
     lines += [f"{run.name}: {run.few}" for run in runs if run.few]
     lines += [f"{run.name}: has no metrics" for run in runs if not _metrics([run])]
     changed = [text.split(" ")[0] for run in runs for _, texts in run.changes for text in texts]
+    others = [name for name in _differing(runs) if HELD_OUT.match(name)]
+    if others:
+        lines.append(f"Errors and scores are of other images or sizes ({', '.join(others)}): don't compare them")
     if weights := sorted({name for name in (*_differing(runs), *changed) if WEIGHTS.match(name)}):
-        lines.append(f"The losses contain other weights ({', '.join(weights)}): compare errors and scores, not losses")
+        advice = "don't compare them, either" if others else "compare errors and scores, not losses"
+        lines.append(f"The losses contain other weights ({', '.join(weights)}): {advice}")
     return [printable(line) for line in lines]
 
 
@@ -283,7 +297,8 @@ def _legend(runs: Sequence[Run]) -> tuple[list[Any], list[str]]:
     entries: list[tuple[str, dict[str, Any]]] = []
     for run, color in zip(runs, itertools.cycle(COLORS)):
         entries.append((run.name, {"color": color}))
-        entries += [(text, {"color": color, **CHANGE}) for text in run.describe_changes()]
+        for text, (epoch, _) in zip(run.describe_changes(), run.changes):  # the plots begin at epoch 1
+            entries.append((text, {"color": color, **(CHANGE if epoch >= 1 else {"linestyle": ""})}))
     entries.append(("held-out images", {"color": "black", "linestyle": STYLES["test"]}))
     entries.append(("training images", {"color": "black", "linestyle": STYLES["train"]}))
     if any(_values(runs, name)[-1] > _limit(runs, name) for name in _metrics(runs)):

@@ -101,10 +101,11 @@ class SummaryWriter:
         """Length of `metrics.jsonl` in bytes, which a checkpoint needs for `rewind`."""
         return self._log.size
 
-    def rewind(self, state: TrainState, changes: Changes) -> None:
+    def rewind(self, state: TrainState, changes: Changes, epoch_size: int) -> None:
         """Return to the position of a checkpoint: discard everything after it, and log what changes from here on.
 
         The checkpoint knows under which settings it was saved, so a change whose event is discarded is logged again.
+        `epoch_size` is the number of training pairs of an epoch.
         """
         epoch, texts = state.epoch, [*itertools.chain(*changes)]
         self._log.cut(state.log_bytes)
@@ -114,7 +115,8 @@ class SummaryWriter:
         except OSError as error:
             logger.warning("sample images after epoch %d could not be removed (%s)", epoch, error)
         if texts:
-            self.write_event("train", epoch + 1, state.step, metrics_log.CHANGED, changes=texts)
+            done = round(epoch + state.train.pairs_done / epoch_size, 5)
+            self.write_event("steps", done, state.step, metrics_log.CHANGED, changes=texts)
         self.flush()
 
     def flush(self) -> bool:
@@ -159,7 +161,7 @@ class SummaryWriter:
         for tracker in self._trackers:
             tracker.write_scalars(split, epoch, step, values)
 
-    def write_event(self, split: str, epoch: int, step: int, event: str, **details: object) -> None:
+    def write_event(self, split: str, epoch: float, step: int, event: str, **details: object) -> None:
         """Write an event with its name to `metrics.jsonl`; one with a `text` is shown in TensorBoard, too."""
         self._log.append(split=split, epoch=epoch, step=step, time=time.time(), event=event, **details)
         self.flush()

@@ -122,7 +122,7 @@ class DivergencePolicy:
         restored.warned = state.warned
         restored.nonfinite_train, restored.nonfinite_test = [], []
         self.is_sound, self.is_validated, self.last_good = True, False, -1
-        self.summary.rewind(restored, restored.changes(state))
+        self.summary.rewind(restored, restored.changes(state), self.datasets["train"].epoch_size)
         restored.settings, restored.images = state.settings, state.images
         self.summary.write_event("train", restored.epoch + 1, restored.step, "went back", bad_steps=bad_steps)
         logger.warning(

@@ -281,7 +281,7 @@ def start_run(
         before.settings = before.settings or (run.saved_config or config).settings()
         changes = before.changes(dataclasses.replace(state, global_batch_size=batch))
         if run.saved_config:
-            summary.rewind(before, changes)
+            summary.rewind(before, changes, dataset.epoch_size)
         else:
             summary.flush()  # a new run removes nothing
     repaired = (f"{text}: the same names, but other files; training continues with these" for text in changes.images)

@@ -18,7 +18,7 @@ from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
 from cyclegan.distribution.train_function import explain_out_of_memory
 from cyclegan.distribution.workers import Watchdog, Workers
-from cyclegan.errors import TrainingError, UserError, counted
+from cyclegan.errors import Stopped, TrainingError, UserError, counted, first_line
 from cyclegan.methods.objective import SAMPLES
 from cyclegan.run.checkpoints import CheckpointManager
 from cyclegan.run.run_directory import RunDirectory
@@ -177,6 +177,7 @@ class Trainer:
                 logger.info(f"Training ended by --patience {self._patience}: raise or drop it to train longer")
             report_best(self.state)
             return metrics
+        end = "stopped"
         with self.policy.signals, self._watchdog:
             try:
                 self._begin()
@@ -185,9 +186,13 @@ class Trainer:
                         metrics = self._run_epoch()
                     except DivergenceError:
                         self._go_back()
+                end = "finished"
+            except Exception as error:
+                end = end if isinstance(error, Stopped) else f"failed: {first_line(error)}"
+                raise
             finally:
                 self._profiler.stop()
-                self._write_page("finished" if self._is_complete else "stopped")
+                self._write_page(end)
                 self._summary.close(self._is_complete)
         return metrics
 

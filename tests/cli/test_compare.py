@@ -30,8 +30,7 @@ def make_run(folder, errors, scores=(), changes=(), **settings):
     lines += [{"split": "test", "epoch": epoch, "step": epoch, "score/x2y/PSNR": score} for epoch, score in scores]
     lines.append({"split": "train", "epoch": 1, "step": 1, "event": "skipped", "losses": {}})
     lines += [
-        {"split": "train", "epoch": epoch + 1, "step": 1, "event": CHANGED, "changes": [text]}
-        for epoch, text in changes
+        {"split": "steps", "epoch": epoch, "step": 1, "event": CHANGED, "changes": [text]} for epoch, text in changes
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"split": "te')
     return folder
@@ -54,9 +53,10 @@ def test_settings_that_differ_and_metrics_stand_side_by_side(runs):
     assert found.pop("lambda_nce") == ["-", "2.0"]
     metrics = [name for name in found if "/" in name]
     assert [name.split("/")[0] for name in metrics] == ["error", "loss_X", "loss_X", "score"]
-    assert {name: found[name] for name in ("", "epochs done", *metrics)} == {
+    assert {name: found[name] for name in ("", "epochs done", "steps done", *metrics)} == {
         "": ["a", "b"],
         "epochs done": ["3", "1"],
+        "steps done": ["3", "1"],
         "error/MAE": ["2", "(best", "1", "in", "2)", "0.5", "(best", "0.5", "in", "1)"],
         "loss_X/loss": ["0.25", "0.25"],  # of the held-out images; neither a low nor a high loss is better
         "loss_X/penalty": ["0.5", "0.5"],
@@ -71,7 +71,7 @@ def test_data_and_blocks_are_one_row_each(tmp_path):
         saved["data"] = {"trainA": "30 images (aa)", "trainB": "40 images (bb)", "trainA bytes": f"9 bytes ({name})"}
         (run / "config.json").write_text(json.dumps(saved))
     rows = [line.split("  ")[0] for line in compare.table(compare.read(runs))]
-    assert rows[1:4] == ["generator", "images of trainA, trainB", "epochs done"]
+    assert rows[1:5] == ["generator", "images of trainA, trainB", "epochs done", "steps done"]
 
 
 def test_no_epoch_is_the_best_by_few_images(tmp_path):
@@ -90,10 +90,24 @@ def test_changes_within_a_run_and_other_weights_of_losses_are_named(tmp_path, ru
     weights = "The losses contain other weights ({}): compare errors and scores, not losses"
     (note,) = compare.notes(compare.read(runs))  # also settings that only one run has
     assert {"lambda_cycle", "lambda_nce", "objective"} <= {*re.findall(r"\w+", note)}
-    changed = make_run(tmp_path / "c", [1.0, 2.0], changes=[(1, "adversarial lsgan -> bce"), (1, "lr 0.1 -> 0.2")])
+    changed = make_run(tmp_path / "c", [1.0, 2.0], changes=[(0.25, "adversarial lsgan -> bce"), (1, "lr 0.1 -> 0.2")])
     assert compare.notes(compare.read([changed])) == [
-        "c: adversarial lsgan -> bce after epoch 1", "c: lr 0.1 -> 0.2 after epoch 1", weights.format("adversarial")
+        "c: adversarial lsgan -> bce after epoch 0.25", "c: lr 0.1 -> 0.2 after epoch 1", weights.format("adversarial")
     ]  # fmt: skip
+
+
+def test_errors_on_other_images_are_not_to_be_compared(tmp_path):
+    same = [make_run(tmp_path / name, [1.0]) for name in "ab"]
+    runs = [*same, make_run(tmp_path / "c", [1.0], image_size=64, lambda_cycle=5.0)]
+    for run, count in zip(runs, (30, 40, 30)):
+        saved = json.loads((run / "config.json").read_text())
+        saved["data"] = {"trainA": f"{count} images (aa)", "testA": "30 images (bb)"}
+        (run / "config.json").write_text(json.dumps(saved))
+    assert compare.notes(compare.read(same)) == []  # other training images
+    errors, losses = compare.notes(compare.read(runs))
+    sizes = "image_size, image_width, load_size"
+    assert errors == f"Errors and scores are of other images or sizes ({sizes}): don't compare them"
+    assert losses == "The losses contain other weights (lambda_cycle): don't compare them, either"
 
 
 def test_the_legend_names_all_changes_and_a_peak_is_marked(tmp_path):

@@ -24,7 +24,7 @@ SAMPLE = "samples/X 1: x"
 FLAT = (np.zeros((1, 16, 16, 3), np.float32),) * 3
 NAMES = (["x"], ["y"])
 NOTHING = Changes([], [], [], [])
-BEGIN = TrainState(), NOTHING
+BEGIN = TrainState(), NOTHING, 8
 PROGRESS = {"state": "training", "epoch": 1.5, "epochs": 3, "step": "4", "left": "", "speed": ""}
 
 
@@ -85,7 +85,7 @@ def test_events_that_are_written_anew_keep_their_times(tmp_path):
 
     first = times()
     time.sleep(0.1)
-    SummaryWriter(tmp_path).rewind(TrainState(epoch=1, log_bytes=summary.log_bytes), NOTHING)
+    SummaryWriter(tmp_path).rewind(TrainState(epoch=1, log_bytes=summary.log_bytes), NOTHING, 8)
     assert times() == first and [len(each) for each in first] == [1, 1]
 
 
@@ -125,7 +125,7 @@ def test_a_resumed_run_shows_each_step_once(tmp_path):
     with open(tmp_path / "metrics.jsonl", "ab") as file:
         file.write(b'{"split": "tra\xff')
     summary = SummaryWriter(tmp_path)
-    summary.rewind(TrainState(epoch=2, log_bytes=log_bytes), NOTHING)
+    summary.rewind(TrainState(epoch=2, log_bytes=log_bytes), NOTHING, 8)
     for split in ("train", "steps"):
         summary.write_scalars(split, 3, 15, {"a": 30.0})
     logged = [("train", 1, 1.0), ("steps", 1, 1.0), ("train", 2, 2.0), ("steps", 2, 2.0), ("train", 3, 30.0)]

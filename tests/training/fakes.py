@@ -35,7 +35,7 @@ class Recorder:
     def write_event(self, split, epoch, step, event, **details):
         self.calls.append((event, epoch, step, details))
 
-    def rewind(self, state, changes):
+    def rewind(self, state, changes, epoch_size):
         self.calls.append(("rewind", state.epoch))
 
     def write_cycles(self, epoch, forward, backward, names):

@@ -14,6 +14,8 @@ from cyclegan.training.divergence import DivergenceError, DivergencePolicy, Pend
 from tests.training.fakes import RATES, without_times
 from tests.training.helpers import LOSSES
 
+DATASETS = {"train": types.SimpleNamespace(epoch_size=4)}
+
 
 def test_a_bad_step_is_left_out_counted_and_named(fit):
     metrics, recorder, trainer = fit(2, bad=(2, 5), bad_tests=(1,))
@@ -96,7 +98,7 @@ def test_training_goes_back_behind_a_checkpoint_whose_weights_may_be_broken(is_g
     calls, saved = [], TrainState(epoch=2, step=9, train=PassState(pairs_done=3))
     checkpoints = types.SimpleNamespace(restore=lambda **options: calls.append(options) or (saved, "epoch_0002"))
     summary = types.SimpleNamespace(rewind=lambda *_: None, write_event=lambda *_, **__: None)
-    policy = DivergencePolicy(3, {}, checkpoints, summary, tf.distribute.get_strategy())
+    policy = DivergencePolicy(3, DATASETS, checkpoints, summary, tf.distribute.get_strategy())
     policy.inspect(PendingCall("train", 0, 8 + is_good, None, {}), [True], saved)
     policy.go_back(TrainState(nonfinite_train=["epoch 3, step 11"]))
     assert calls == ([{}] if is_good else [{}, {"newest_last": True}])
@@ -107,11 +109,13 @@ def test_going_back_behind_a_change_of_settings_logs_it_again(tmp_path):
     now = TrainState(settings=Config.from_settings(lr=0.5).settings(), images={"trainA bytes": "3 bytes"})
     now.nonfinite_train = ["epoch 3, step 11"]
     saved = TrainState(settings=Config.from_settings().settings(), images={"trainA bytes": "2 bytes"})
-    checkpoints = types.SimpleNamespace(restore=lambda: (saved, "epoch_0000-1"))
-    policy = DivergencePolicy(3, {}, checkpoints, SummaryWriter(tmp_path), tf.distribute.get_strategy())
+    saved.epoch, saved.train.pairs_done = 2, 3
+    checkpoints = types.SimpleNamespace(restore=lambda **_: (saved, "epoch_0002-1"))
+    policy = DivergencePolicy(3, DATASETS, checkpoints, SummaryWriter(tmp_path), tf.distribute.get_strategy())
     restored = policy.go_back(now)
     changes, _ = metrics_log.read(tmp_path / "metrics.jsonl")
     assert changes["changes"] == ["lr 0.0002 -> 0.5", "images of trainA 2 bytes -> 3 bytes"]
+    assert (changes["split"], changes["epoch"]) == ("steps", 2.75)
     assert (restored.settings, restored.images) == (now.settings, now.images)
 
 

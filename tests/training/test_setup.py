@@ -225,7 +225,7 @@ def test_the_page_of_a_resumed_run_shows_typed_changes_in_its_log_only(begin, tm
     _, changes, warnings = begin(TrainState(epoch=4, global_batch_size=2), epochs=5, lr=1.0)
     log = "\n".join(log_of_page(tmp_path))
     assert "Warning: lr 0.0002 -> 1.0 from here on\n" in log and "Warning: epochs 4 -> 5 makes the learning" in log
-    assert warnings == ["no GPU"] and changes == [(5, ["lr 0.0002 -> 1.0", "epochs 4 -> 5"])]
+    assert warnings == ["no GPU"] and changes == [(4, ["lr 0.0002 -> 1.0", "epochs 4 -> 5"])]
 
 
 def test_changes_are_those_since_the_checkpoint(begin, tmp_path):
@@ -237,7 +237,7 @@ def test_changes_are_those_since_the_checkpoint(begin, tmp_path):
     def resume(**settings):
         return begin(TrainState.from_json(first.to_json()), REPAIRED, epochs=9, **settings)
 
-    expected = [(2, ["lr 0.0002 -> 0.1", "epochs 4 -> 9", "images of trainA 10 bytes (1) -> 20 bytes (2)"])]
+    expected = [(1, ["lr 0.0002 -> 0.1", "epochs 4 -> 9", "images of trainA 10 bytes (1) -> 20 bytes (2)"])]
     repaired = "images of trainA 10 bytes (1) -> 20 bytes (2): the same names, but other files; training continues with"
     for _ in range(2):  # the first one is killed
         state, *found = resume(lr=0.1)
@@ -245,7 +245,7 @@ def test_changes_are_those_since_the_checkpoint(begin, tmp_path):
     state.epoch, state.log_bytes = 2, (tmp_path / "metrics.jsonl").stat().st_size
     first = copy.deepcopy(state)  # the next checkpoint
     for _ in range(2):
-        assert resume()[1] == [*expected, (3, ["lr 0.1 -> 0.0002"])]
+        assert resume()[1] == [*expected, (2, ["lr 0.1 -> 0.0002"])]
     assert resume(lr=0.1)[1] == expected
 
 

@@ -225,7 +225,7 @@ def test_the_writer_is_closed_at_the_end(fit):
     assert fit(1)[1].is_complete
     with pytest.raises(TrainingError):
         fit(1, bad=range(99), max_bad_steps=1)
-    assert not fit.recorder.is_complete
+    assert not fit.recorder.is_complete and re.match("failed: .*lower --lr", fit.recorder.progress["state"])
 
 
 def test_profile_covers_the_requested_steps(fit, monkeypatch, caplog):

@@ -68,7 +68,7 @@ class World:
         count = [0]
         summary = SummaryWriter(folder)
         summary.write_cycles = lambda *images: None  # slow, and tested elsewhere
-        summary.rewind(state, state.changes(state))
+        summary.rewind(state, state.changes(state), self.train.epoch_size)
 
         def step(split):
             def run(*args):
