@@ -42,6 +42,7 @@ _LAZY = ("Run", "load", "train", "translate")
 def __getattr__(name: str) -> object:
     """Import the public functions when they are first used, because importing TensorFlow takes seconds."""
     if name in _LAZY:
+        importlib.import_module("cyclegan.lazy_tensorflow").load()
         return getattr(importlib.import_module("cyclegan.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -27,15 +26,10 @@ def photograph(path, seed, size=(50, 40)):
     Image.fromarray(noisy.astype(np.uint8)).save(path)
 
 
-NOTICE = re.compile(r"^(WARNING: All log messages before absl|[IW]\d{4} ).*\n", re.MULTILINE)  # of TensorFlow 2.21
-
-
 def run(*args, cwd=ROOT, program=ROOT / "train.py"):
-    """Run a program as a process; return it, finished, with its output as text, without the notices of TensorFlow."""
+    """Run a program as a process; return it, finished, with its output as text."""
     command = [sys.executable, str(program), *map(str, args)]
-    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600)
-    result.stderr = NOTICE.sub("", result.stderr)
-    return result
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600)
 
 
 def start(*args, **variables):
