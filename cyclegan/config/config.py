@@ -139,7 +139,9 @@ class Config:
     def _check_objective(self) -> None:
         objective, networks = self.objective, self.networks
         same = f"--channels_x {self.data.channels_x} equal to --channels_y {self.data.channels_y}"
-        identity = getattr(objective, "lambda_identity", 0.0)
+        identity, paired = (getattr(objective, f"lambda_{name}", 0.0) for name in ("identity", "paired"))
+        if paired and not self.data.paired_names:
+            refuse("lambda_paired", paired, "--paired_names, too")
         compares = f"--objective {objective.objective}: compares features"
         if objective.compares_features and not self.data.same_channels:
             raise UserError(f"{compares} of both domains; expected {same}")

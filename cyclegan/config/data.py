@@ -184,6 +184,8 @@ class DataConfig(Section):
             refuse("slice_axis", self.slice_axis, "--stacks all, too")
         if self.paired_share > 1:
             refuse("paired_share", self.paired_share, "above 0 and at most 1")
+        if self.paired_share < 1 and not self.paired_names:
+            refuse("paired_share", self.paired_share, "--paired_names, too")
         for name in ("value_range_x", "value_range_y"):
             text = getattr(self, name)
             if text not in (None, AUTO) and not parse_range(text):

@@ -289,6 +289,10 @@ class EvaluationConfig(Section):
     patience: int = flag(0, FREE, metavar="N")
     """end training after N evaluations in a row in which the KID of no direction was the lowest so far; 0 is off"""
 
+    def _check(self) -> None:
+        if self.patience and not self.evaluate_every:
+            refuse("patience", self.patience, "--evaluate_every, too")
+
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(Section):

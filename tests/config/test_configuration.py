@@ -37,7 +37,10 @@ def values(flags, *names):
             "--evaluate_features=",
             "--evaluate_features '': expected a text that is not empty (is a shell variable not set?)",
         ),
+        ("--patience 3", "--patience 3: expected --evaluate_every, too"),
+        ("--paired_share 0.3", "--paired_share 0.3: expected --paired_names, too"),
         # Several sections
+        ("--lambda_paired 10", "--lambda_paired 10.0: expected --paired_names, too"),
         ("--image_size 258", "resnet_9blocks halves images of 258 pixels 2 times; expected a multiple of 4: use"),
         (
             "--generator unet_256 --dataset stripes",
