@@ -127,7 +127,7 @@ def of_images(kind: Kind, details: Mapping[int, str]) -> Finding:
 
 def of_unreadable(reasons: Mapping[int, str]) -> Finding:
     """Return the finding of unreadable files, given why, by index; its advice has the flags that the reasons name."""
-    flags = ", ".join(sorted({flag for reason in reasons.values() for flag in re.findall(r"--\w+", reason)}))
+    flags = ", ".join(sorted({flag for reason in reasons.values() for flag in re.findall(r"(?<![\w/])--\w+", reason)}))
     advice = f"Repair or remove them, or set the flags that the reasons name: {flags}." if flags else ""
     return dataclasses.replace(of_images(UNREADABLE_FILES, reasons), advice=advice)
 

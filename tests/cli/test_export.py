@@ -67,6 +67,13 @@ def test_flags_choose_direction_checkpoint_and_size(run, tmp_path, capsys, caplo
     assert [record.levelname for record in caplog.records] == ["INFO"] * 5
 
 
+@pytest.mark.parametrize("count, text", [(39_040, "39.0 kB"), (100_000, "0.1 MB"), (113_200_000, "113.2 MB")])
+def test_the_size_of_a_small_file_is_not_zero(tmp_path, count, text):
+    with open(tmp_path / "x.onnx", "wb") as file:
+        file.truncate(count)
+    assert export._size(tmp_path / "x.onnx") == export._size(tmp_path) == text
+
+
 def test_a_difference_that_files_show_is_a_warning(run, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(exporter, "export", lambda *arguments: 0.6)
     with caplog.at_level(logging.INFO, "cyclegan.export"):
