@@ -181,7 +181,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help=text)
     arguments = parser.parse_args(argv)
     result = score(arguments.run, arguments.checkpoint, arguments.features)
-    print(f"{'lower is better, except for accuracies':51} {'trained':>8} {'identity':>9}")
+    has_accuracies = any("classes" in scores for scores in result["scores"].values())
+    better = f"lower is better{', except for accuracies' * has_accuracies}"
+    print(f"{better:51} {'trained':>8} {'identity':>9}")
     for direction, trained in result["scores"].items():
         for name, value in trained.items():
             untranslated = result["identity"][direction].get(name, math.nan)

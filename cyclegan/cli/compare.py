@@ -82,7 +82,7 @@ class Run:
 
     def describe_changes(self) -> list[str]:
         """Return a line for each time that settings changed."""
-        return [f"{self.name}: {', '.join(texts)} after epoch {epoch:.4g}" for epoch, texts in self.changes]
+        return [f"{self.name}: {metrics_log.describe_change(*change)}" for change in self.changes]
 
 
 def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
@@ -114,10 +114,9 @@ def _read(name: str, path: pathlib.Path) -> Run:
     if settings.get("generator") == f"resnet_{settings.get('residual_blocks')}blocks":
         del settings["residual_blocks"]  # says the same
     compared = {setting: value for setting, value in settings.items() if setting not in NOT_COMPARED}
-    events = [line for line in lines if line.get("event") == metrics_log.CHANGED]
-    changes = [(line["epoch"] - (line["split"] == "train"), line["changes"]) for line in events]  # of earlier versions
+    curves, changes = metrics_log.curves(lines), metrics_log.changes(lines)
     steps = max((line["step"] for line in lines), default=0)
-    return Run(name, compared, metrics_log.curves(lines), changes, serialization.few_held_out(saved.data), steps)
+    return Run(name, compared, curves, changes, serialization.few_held_out(saved.data), steps)
 
 
 def _describe_data(data: Mapping[str, Any]) -> dict[str, str]:

@@ -120,7 +120,9 @@ def table(result: Mapping[str, Any]) -> Iterator[str]:
             is_nearer = part["scores"]["FID"] < part["untranslated"]["FID"]
             nearer = f"{'nearer' if is_nearer else 'not nearer'} to real images of {DIRECTIONS[direction][1]}"
             yield f"By FID, translated images are {nearer} than untranslated ones"
-    yield "Lower is better, except for PSNR and SSIM"
+    printed = {name for part in result["directions"].values() for name in part["scores"]}
+    higher = " and ".join(name for name in ("PSNR", "SSIM") if name in printed)
+    yield "Lower is better" + (f", except for {higher}" if higher else "")
     yield from _protocol_lines(result["directions"])
 
 

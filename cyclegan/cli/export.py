@@ -129,7 +129,7 @@ def export_run(  # noqa: PLR0913  the flags of the command
         difference = hub.export(model, generators, out, images)
     else:
         difference = exporter.export(generators[directions[0]], out, images[directions[0]], options)
-    logger.info("%s: %s, %.1f MB, of %s", out, format, _megabytes(out), model.checkpoint)
+    logger.info("%s: %s, %s, of %s", out, format, _size(out), model.checkpoint)
     if format in FILES:
         _log_signature(model.channels(directions[0]), options, data, directions[0], multiple)
     for each, (_, description) in found.items():
@@ -169,9 +169,10 @@ def _check_flags(format: str, **given: Any) -> None:
         raise UserError("--float16 with --int8: expected one of them")
 
 
-def _megabytes(out: pathlib.Path) -> float:
-    """Return the size of a file, or of the files in a folder."""
-    return sum(each.stat().st_size for each in (out, *out.rglob("*")) if each.is_file()) / 1e6
+def _size(out: pathlib.Path) -> str:
+    """Return the size of a file, or of the files in a folder, as text."""
+    count = sum(each.stat().st_size for each in (out, *out.rglob("*")) if each.is_file())
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
 
 
 def _log_signature(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pathlib
 import shutil
@@ -58,7 +59,7 @@ Image.fromarray(np.rint((y[0] + 1) * 127.5).astype(np.uint8).squeeze()).save("tr
 
 Data: `{dataset}`. {images}
 
-Settings: `{flags}`. `config.json` has all of them.
+Settings: `{flags}`. `config.json` has all of them.{changes}
 
 ## Scores
 
@@ -107,16 +108,21 @@ def export(
         if grids:
             shutil.copyfile(grids[-1], made / "samples.png")
         has_best = not serialization.few_held_out(saved.data)
-        scores = best_and_last(metrics_log.epochs(model.path / "metrics.jsonl"), model.train_state.epoch, has_best)
+        log = model.path / "metrics.jsonl"
+        scores = best_and_last(metrics_log.epochs(log), model.train_state.epoch, has_best)
+        changes = metrics_log.changes(metrics_log.read(log, logging.DEBUG))  # `epochs` warns of damaged lines
         (made / MARKERS["hub"]).write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
-        card = write_card(saved._replace(config=config), model, [*generators], scores)
+        card = write_card(saved._replace(config=config), model, [*generators], scores, changes)
         card = card if grids else card.replace(GRID, "")
         (made / "README.md").write_text(card, encoding="utf-8")
     return max(differences)
 
 
 def best_and_last(epochs: Sequence[Mapping[str, Any]], last: int, has_best: bool) -> dict[str, dict[str, float]]:
-    """Return the last and, if there is one, the best value of each held-out metric, with their epochs, up to `last`."""
+    """Return the last and, if there is one, the best value of each held-out metric, with their epochs, up to `last`.
+
+    A deviation has no best value.
+    """
     found: dict[str, dict[str, float]] = {}
     for row in (row for row in epochs if row["epoch"] <= last):
         for name, value in ((name, value) for name, value in row.items() if name.startswith(HELD_OUT)):
@@ -125,8 +131,10 @@ def best_and_last(epochs: Sequence[Mapping[str, Any]], last: int, has_best: bool
             if before is None or sign * value < sign * before["best"]:
                 before = {"best": value, "best_epoch": row["epoch"]}
             found[name[5:]] = {**before, "last": value, "last_epoch": row["epoch"]}
-    names = ("best", "best_epoch")[: 2 * has_best] + ("last", "last_epoch")
-    return {metric: {name: row[name] for name in names} for metric, row in found.items()}
+    for metric, row in found.items():
+        if not has_best or metric.endswith("_std"):
+            del row["best"], row["best_epoch"]
+    return found
 
 
 def write_card(
@@ -134,8 +142,9 @@ def write_card(
     model: Model,
     directions: Sequence[str],
     scores: Mapping[str, Mapping[str, float]],
+    changes: Sequence[tuple[float, Sequence[str]]],
 ) -> str:
-    """Return the model card in Markdown; `scores` is the result of `best_and_last`."""
+    """Return the model card in Markdown; see `best_and_last` for scores, and `metrics_log.changes`."""
     config, data, state = saved.config, saved.config.data, model.train_state
     height, width = data.image_shape
     channels = model.channels(directions[0])[0]
@@ -146,9 +155,11 @@ def write_card(
     kinds = ["last"] if few else ["best", "last"]
     rows = [["metric on held-out images", *kinds], ["---"] * (1 + len(kinds))]
     for name, row in scores.items():
-        rows.append([name, *(f"{row[kind]:.4g} (epoch {row[f'{kind}_epoch']})" for kind in kinds)])
+        cells = (f"{row[kind]:.4g} (epoch {row[f'{kind}_epoch']})" if kind in row else "-" for kind in kinds)
+        rows.append([name, *cells])
     chosen = f"{few[0].upper()}{few[1:]}. " if few else "The same images chose the best epoch. "
     ranges = {domain: value_range for domain in "XY" if (value_range := data.value_range(domain))}
+    changed = "".join(f"\n- {printable(metrics_log.describe_change(*change))}" for change in changes)
     counts = (f"{split} has {text.partition(' (')[0]}." for split, text in saved.data.items() if "(" in text)
     return CARD.format(
         **{"name": printable(model.path.resolve().name), "objective": config.objective.objective},
@@ -161,6 +172,7 @@ def write_card(
         dataset=data.dataset,
         images=" ".join(text for text in counts if "bytes" not in text),
         flags=" ".join(flags),
+        changes=f" These are the last ones; changes during training:\n{changed}" if changed else "",
         scores="\n".join(f"| {' | '.join(row)} |" for row in rows),
         chosen=chosen,
         epochs=f"{state.epoch} of {counted(config.optimization.epochs, 'epoch')}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ class Kind(NamedTuple):
 UNREADABLE_FILES = Kind(
     "unreadable files",
     "They cannot be decoded. Training refuses them, or stops at the first one.",
-    "Repair or remove them, or set --channels_x and --channels_y, or --value_range_x and --value_range_y.",
+    "Repair or remove them.",
 )
 WRONG_EXTENSION = Kind(
     "names that contradict the content",
@@ -122,6 +123,13 @@ class Finding:
 def of_images(kind: Kind, details: Mapping[int, str]) -> Finding:
     """Return a finding of single images with details, "" for none, by index."""
     return Finding(kind, [[index] for index in sorted(details)], {i: text for i, text in details.items() if text})
+
+
+def of_unreadable(reasons: Mapping[int, str]) -> Finding:
+    """Return the finding of unreadable files, given why, by index; its advice has the flags that the reasons name."""
+    flags = ", ".join(sorted({flag for reason in reasons.values() for flag in re.findall(r"(?<![\w/])--\w+", reason)}))
+    advice = f"Repair or remove them, or set the flags that the reasons name: {flags}." if flags else ""
+    return dataclasses.replace(of_images(UNREADABLE_FILES, reasons), advice=advice)
 
 
 def of_copies(kind: Kind, groups: Sequence[Sequence[int]], splits: np.ndarray) -> list[Finding]:

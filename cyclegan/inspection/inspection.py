@@ -155,7 +155,7 @@ def _find(
         if format_ and formats.format_of(name) not in (None, format_)
     }
     return [
-        findings.of_images(findings.UNREADABLE_FILES, reasons),
+        findings.of_unreadable(reasons),
         *_find_copies(splits, measures, rich),
         findings.of_images(findings.CONSTANT, dict.fromkeys(constant.tolist(), "")),
         findings.of_images(findings.MIXED, dict.fromkeys(mixed.tolist(), "")),

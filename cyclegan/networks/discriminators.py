@@ -23,16 +23,17 @@ class Patch(NetworkConfig):
 
     def check_side(self, side: int) -> None:
         """Raise `UserError` if images of this side in pixels are too small."""
-        layers = self.discriminator_layers
-        smallest = 1 << min(layers, 64)
+        layers, factor, added = self.discriminator_layers, 1, 0
         if self.variant == "paper":
-            smallest *= 3  # the last two layers each take away a pixel
+            factor = 3  # the last two layers each take away a pixel
         elif self.norm == "instance" and self.discriminator_norm == "same":
-            smallest += 1  # the normalization of a single pixel is zero
+            added = 1  # the normalization of a single pixel is zero
+        smallest = (factor << min(layers, 64)) + added
         if side < smallest:
+            most = ((side - added) // factor).bit_length() - 1
             raise UserError(
-                f"images of {side} pixels are too small for a discriminator of {layers} layers, which halves them"
-                f" {layers} times: expected at least {smallest} pixels (--image_size), or fewer --discriminator_layers"
+                f"--discriminator_layers {layers} halves images {layers} times, and images of {side} pixels are too"
+                f" small for it: expected at most {most} layers, or images of at least {smallest} pixels (--image_size)"
             )
 
     def build_discriminator(self, blocks: BlockBuilder, x: tf.Tensor) -> tf.Tensor:

@@ -80,7 +80,7 @@ def write(
         title: Title of the page.
         items: The images.
         notes: Remarks about them.
-        run: Progress, curves, settings and log of a run, see `SummaryWriter.write_page`.
+        run: Progress, curves, settings, their changes and log of a run, see `SummaryWriter.write_page`.
 
     Raises:
         OSError: The report cannot be written.

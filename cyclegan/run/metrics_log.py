@@ -46,6 +46,17 @@ def curves(lines: Iterable[Mapping[str, Any]]) -> Curves:
     return found
 
 
+def changes(lines: Iterable[Mapping[str, Any]]) -> list[tuple[float, list[str]]]:
+    """Return (epochs done before it, texts such as "lr 0.1 -> 0.2") of each change in a resumed run."""
+    events = (line for line in lines if line.get("event") == CHANGED)
+    return [(line["epoch"] - (line["split"] == "train"), line["changes"]) for line in events]  # of earlier versions
+
+
+def describe_change(epoch: float, texts: Iterable[str]) -> str:
+    """Return the text of a change, such as "lr 0.1 -> 0.2 after epoch 3"."""
+    return f"{', '.join(texts)} after epoch {epoch:.4g}"
+
+
 class MetricsLog:
     """Append JSON lines to a file. Pending lines stay in memory, in `waiting`, until they can be written."""
 

@@ -151,7 +151,7 @@ function element(name, text = "", attributes = {}, namespace = document.body.nam
 const short = (value) => String(value && Math.abs(value) < 1e-3 ? value.toExponential(0) : Number(value.toPrecision(3)));
 
 // Draw the curves of a metric over the epochs; the axis leaves out the highest values of a long curve, and marks them.
-function panel({ title, lines }) {
+function panel({ title, lines }, changes) {
   const points = Object.values(lines).flat(), width = 300, height = 150, left = 50, bottom = 20;
   const sorted = points.map(([, y]) => y).sort((a, b) => a - b);
   const least = sorted[0], top = sorted[Math.ceil(0.98 * (sorted.length - 1))];
@@ -170,6 +170,9 @@ function panel({ title, lines }) {
     add("text", short(share * last), { x: x(share * last), y: height - 5, "text-anchor": share === 1 ? "end" : "middle" });
   }
   add("text", "epoch", { x: x(last / 4), y: height - 5, "text-anchor": "middle" });
+  for (const [epoch] of changes.filter(([epoch]) => epoch > 0 && epoch <= last)) {
+    add("path", "", { class: "change", d: `M${x(epoch).toFixed(1)} 8V${height - bottom}` });
+  }
   for (const split of Object.keys(SPLITS)) {
     const path = lines[split].map(([epoch, value], i) => `${i ? "L" : "M"}${x(epoch).toFixed(1)} ${y(value).toFixed(1)}`);
     add("path", "", { class: split, d: path.length === 1 ? `${path[0]}h2` : path.join("") });
@@ -189,7 +192,7 @@ function panel({ title, lines }) {
 }
 
 function showRun() {
-  const { progress, curves, settings, changed, log, warnings = [] } = run;
+  const { progress, curves, changes = [], settings, changed, log, warnings = [] } = run;
   const { state, epoch, epochs, step, left, speed, time } = progress;
   const written = () => `written ${Math.max(0, Math.round(Date.now() / 1000 - time))} s ago`;
   const parts = [state, `epoch ${epoch} of ${epochs}`, `step ${step}`, left && `${left} left`, speed].filter(Boolean);
@@ -200,11 +203,13 @@ function showRun() {
   find("#warnings").hidden = !warnings.length;
   for (const group of distinct(curves.map((curve) => curve.group))) {
     const panels = element("div", "", { class: "panels" }), details = element("details");
-    panels.append(...curves.filter((curve) => curve.group === group).map(panel));
+    panels.append(...curves.filter((curve) => curve.group === group).map((curve) => panel(curve, changes)));
     details.append(element("summary", GROUPS[group]), panels);
     details.open = group === "errors" || !curves.some((curve) => curve.group === "errors");
     find("#curves").append(details);
   }
+  find("#changes ul").append(...changes.map(([, text]) => element("li", text)));
+  find("#changes").hidden = !changes.length;
   find("#log").textContent = log.join("\n");
   for (const [i, [name, value]] of Object.entries(settings).entries()) {
     const row = element("div", "", { class: i < changed ? "changed" : "" });

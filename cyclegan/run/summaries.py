@@ -187,9 +187,12 @@ class SummaryWriter:
         """
         try:
             settings, changed = self._settings(), _changed_settings(self._config) if self._config else set()
+            lines = metrics_log.read(self._log.path, logging.DEBUG)
+            changes = metrics_log.changes(lines)
             run = {
                 "progress": {**progress, "time": time.time()},
-                "curves": _curves_of_page(metrics_log.read(self._log.path, logging.DEBUG)),
+                "curves": _curves_of_page(lines),
+                "changes": [(change[0], printable(metrics_log.describe_change(*change))) for change in changes],
                 "settings": {
                     name: f"{settings[name]}" for name in sorted(settings, key=lambda name: name not in changed)
                 },

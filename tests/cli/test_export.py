@@ -67,6 +67,13 @@ def test_flags_choose_direction_checkpoint_and_size(run, tmp_path, capsys, caplo
     assert [record.levelname for record in caplog.records] == ["INFO"] * 5
 
 
+@pytest.mark.parametrize("count, text", [(39_040, "39.0 kB"), (100_000, "0.1 MB"), (113_200_000, "113.2 MB")])
+def test_the_size_of_a_small_file_is_not_zero(tmp_path, count, text):
+    with open(tmp_path / "x.onnx", "wb") as file:
+        file.truncate(count)
+    assert export._size(tmp_path / "x.onnx") == export._size(tmp_path) == text
+
+
 def test_a_difference_that_files_show_is_a_warning(run, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(exporter, "export", lambda *arguments: 0.6)
     with caplog.at_level(logging.INFO, "cyclegan.export"):
@@ -130,6 +137,9 @@ def test_a_folder_for_a_model_hub(run, tmp_path, monkeypatch, caplog):
         {"split": "test", "epoch": epoch, "step": epoch, "error/MAE(X, F(G(X)))": error, "score/x2y/PSNR": 20 + error}
         for epoch, error in ((1, 0.1), (2, 0.3), (3, 0.05))  # the last one is from after the checkpoint
     ]
+    lines[1]["score/x2y/KID_std"] = 0.5
+    changed = {"event": metrics_log.CHANGED, "changes": ["lr 0.1 -> 0.2", "filters 4 -> 8"]}
+    lines.insert(1, {"split": "steps", "epoch": 1, "step": 1, **changed})
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     out = tmp_path / "card"
     caplog.set_level(logging.INFO, "cyclegan.export")
@@ -147,10 +157,13 @@ def test_a_folder_for_a_model_hub(run, tmp_path, monkeypatch, caplog):
     scores = json.loads((out / "scores.json").read_text())
     assert scores["error/MAE(X, F(G(X)))"] == {"best": 0.1, "best_epoch": 1, "last": 0.3, "last_epoch": 2}
     assert scores["score/x2y/PSNR"]["best_epoch"] == 2
+    assert scores["score/x2y/KID_std"] == {"last": 0.5, "last_epoch": 2}  # a deviation has no best
     few = hub.best_and_last(metrics_log.epochs(run / "metrics.jsonl"), 2, has_best=False)
     assert few["score/x2y/PSNR"] == {"last": 20.3, "last_epoch": 2}
     card = (out / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlicense: ") and "| error/MAE(X, F(G(X))) | 0.1 (epoch 1) | 0.3 (epoch 2) |" in card
+    assert "| score/x2y/KID_std | - | 0.5 (epoch 2) |" in card
+    assert "changes during training:\n\n- lr 0.1 -> 0.2, filters 4 -> 8 after epoch 1\n\n## Scores" in card
     assert "--filters 4" in card and "`data`" in card and "## Limits" in card and "![" in card
     assert str(tmp_path) not in "".join(path.read_text() for path in (out / "README.md", out / "config.json"))
     code = re.search(r"```python\n(.*?)```", card, re.DOTALL)[1]

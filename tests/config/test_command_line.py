@@ -153,6 +153,13 @@ def test_help_shows_the_flags_of_the_chosen_components(capsys, flags, shown, hid
     assert all(part in text for part in shown) and not any(part in text for part in hidden)
 
 
+def test_help_says_of_each_objective_what_it_trains(capsys):
+    with pytest.raises(SystemExit):
+        parse_args(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "; fastcut: One generator X -> Y like that of cut, but without the identity loss" in text
+
+
 def test_flags_are_read_without_tensorflow():
     code = "import sys; from cyclegan.config.command_line import parse_args; parse_args(['--objective', 'cut'])"
     code += "; sys.exit('tensorflow' in sys.modules)"

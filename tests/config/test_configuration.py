@@ -52,7 +52,8 @@ def values(flags, *names):
         ("--objective fastcut --lambda_paired 1", "--lambda_paired belongs to --objective cyclegan or cut"),
         (
             "--image_size 16 --discriminator_layers 5",
-            "images of 16 pixels are too small for a discriminator of 5 layers",
+            "--discriminator_layers 5 halves images 5 times, and images of 16 pixels are too small for it: expected at"
+            " most 3 layers, or images of at least 33 pixels",
         ),
         ("--steps_per_call 3", "--steps_per_call 3: expected a divisor of --log_every, which is 100"),
         ("--norm batch --r1 1", "--norm batch: --r1 1.0 needs samples that do not influence each other"),

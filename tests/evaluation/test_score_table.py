@@ -3,6 +3,8 @@
 import json
 import math
 
+import pytest
+
 from cyclegan.cli.evaluate import checkpoints_table, table, to_json
 
 PROTOCOL = {"translated": 6, "real": 5, "height": 16, "width": 32, "rounding": "rounded", "features": "random: ..."}
@@ -33,10 +35,17 @@ def test_table_and_json_of_one_checkpoint():
         "FID                           1.5           2.5",
         "PSNR to the truth, dB         inf",
         "By FID, translated images are nearer to real images of Y than untranslated ones",
-        "Lower is better, except for PSNR and SSIM",
+        "Lower is better, except for PSNR",
         *COMPARED,
     ]
     assert json.loads(to_json(one))["directions"]["x2y"]["scores"] == {"FID": 1.5, "PSNR": None}
+
+
+@pytest.mark.parametrize(
+    "scores, text", [({}, ""), ({"PSNR": 9.0, "SSIM": 0.5, "MAE": 1.0}, ", except for PSNR and SSIM")]
+)
+def test_only_scores_of_the_table_are_said_to_be_better_if_higher(scores, text):
+    assert "Lower is better" + text in table(result(1, FID=1.5, **scores))
 
 
 def test_table_of_checkpoints_marks_the_best():

@@ -131,8 +131,16 @@ def test_files_with_other_bands_are_unreadable(tmp_path):
     inspection = inspect(sound_folder(tmp_path), channels_y=5)
     finding, uneven = inspection.findings
     assert finding.kind == UNREADABLE_FILES and len(finding) == 9
+    assert finding.advice.endswith("the flags that the reasons name: --channels_x, --channels_y.")
     assert uneven.count == "6 in trainA, 0 in trainB"
     assert finding.details[6] == "PNG, bands: 3; expected 5 (--channels_x, --channels_y in training)"
+
+
+@pytest.mark.parametrize("content", [b"", b"<!doctype html>\n<p>not found", b"\x89PNG\r\n\x1a\n" + bytes(9)])
+def test_no_flag_is_advised_for_damaged_files(tmp_path, content):
+    (sound_folder(tmp_path) / "trainA" / "damaged.png").write_bytes(content)
+    finding, *_ = inspect(tmp_path).findings
+    assert finding.kind == UNREADABLE_FILES and (finding.advice or finding.kind.advice) == "Repair or remove them."
 
 
 def test_dicom_under_another_name(tmp_path):

@@ -129,9 +129,9 @@ def test_number_of_patches(form, size, patches):
 @pytest.mark.parametrize("layers", [4, 5])
 def test_a_discriminator_that_would_not_see_its_images_is_refused(layers):
     settings = {"filters": 2, "image_size": 2**layers, "discriminator_layers": layers}
-    with pytest.raises(UserError, match=f"expected at least {2**layers + 1} pixels"):
+    with pytest.raises(UserError, match=f"at most {layers - 1} layers, or images of at least {2**layers + 1} pixels"):
         Config.from_settings(**settings)
-    with pytest.raises(UserError, match="images of 44 pixels are too small .* expected at least 48 pixels"):
+    with pytest.raises(UserError, match="of 44 pixels are too small .* at most 3 .* at least 48 pixels"):
         Config.from_settings(**{**settings, "image_size": 44, "discriminator_layers": 4}, **PAPER)
     for accepted in ({"norm": "none"}, {"discriminator_norm": "spectral"}, {"image_size": 2**layers + 4}):
         config = Config.from_settings(**{**settings, **accepted})

@@ -145,6 +145,23 @@ def test_peaks_above_the_axis_are_marked(browser, tmp_path):
     assert browser.js("find('#curves figcaption').textContent").endswith("▲ above the axis, up to 100")
 
 
+@pytest.mark.parametrize("width", [390, 1400])
+def test_changes_of_settings_are_listed_and_drawn_within_the_curves(browser, tmp_path, width):
+    lines = {"train": [[epoch, 1 / epoch] for epoch in range(1, 5)], "test": [], "steps": []}
+    progress = {"state": "finished", "epoch": 4, "epochs": 4, "step": "4", "left": "", "speed": "", "time": 0}
+    curves = [{"group": group, "title": "G loss", "lines": lines} for group in ("errors", "losses")]
+    changes = [[0, "lr 1 -> 2 after epoch 0"], [2, MARKUP], [4, "c" * 300], [9, "d"]]
+    for shown, drawn in ((changes, ["M171.0 8V130", "M292.0 8V130"] * 2), ([], [])):
+        run = {"progress": progress, "curves": curves, "changes": shown, "settings": {}, "log": []}
+        browser.open(html_report.write(tmp_path, "t", [], run=run), width)
+        assert browser.js("[...document.querySelectorAll('path.change')].map(e => e.getAttribute('d'))") == drawn
+        assert browser.js("[...document.querySelectorAll('#changes li')].map(e => e.textContent)") == [
+            text for _, text in shown
+        ]
+        assert browser.js("find('#changes').getBoundingClientRect().height > 0") == bool(shown)
+        assert browser.js("document.documentElement.scrollWidth") <= width and browser.problems() == []
+
+
 @pytest.mark.parametrize(
     "values, axis",
     [

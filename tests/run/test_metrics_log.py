@@ -84,6 +84,13 @@ def test_a_file_that_is_too_short_is_reported(log, caplog):
     assert f"has 13 bytes, expected {2 * LINE}: lines are missing" in caplog.text and text(again) == '{"a": 1}\n'
 
 
+@pytest.mark.parametrize("split, epoch", [("steps", 0.25), ("steps", 42), ("train", 43)])  # "train": earlier versions
+def test_changes_are_counted_in_epochs_done(split, epoch):
+    line = {"split": split, "epoch": epoch, "event": metrics_log.CHANGED, "changes": ["lr 1 -> 2", "r1 0 -> 1"]}
+    (change,) = metrics_log.changes([{"split": "test", "epoch": 1, "error/MAE": 2.0}, line])
+    assert metrics_log.describe_change(*change) == f"lr 1 -> 2, r1 0 -> 1 after epoch {min(epoch, 42)}"
+
+
 def test_damaged_lines_are_left_out(tmp_path, caplog):
     path, good = tmp_path / "metrics.jsonl", b'{"split": "test", "epoch": 1, "step": 2}'
     path.write_bytes(b"\n".join([good, b"\xff", b"[]", b"5", b'{"split": "t', good, b'{"spl']))

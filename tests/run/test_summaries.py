@@ -194,12 +194,14 @@ def test_the_page_has_curves_settings_progress_and_log(tmp_path):
         summary.write_scalars("steps", step / 400, step, {"loss_X/loss": float(step), "other": 1.0})
         if step % 400 == 0:
             summary.write_scalars("train", step // 400, step, {"loss_X/loss": 0.25})
+    summary.write_event("steps", 1.5, 600, summaries.metrics_log.CHANGED, changes=["lr 0.1 -> 0.5", "r1 0 -> 1"])
     logging.getLogger("cyclegan.run").warning("a <b> line")
     summary.write_page(PROGRESS)
     run = report_data(tmp_path / "index.html")["run"]
     assert next(iter(run["settings"].items())) == ("lr", "0.5") and run["changed"] == 1  # before the defaults
     assert run["progress"]["state"] == "training"
     assert run["log"][-1].endswith(" Warning: a <b> line")
+    assert run["changes"] == [[1.5, "lr 0.1 -> 0.5, r1 0 -> 1 after epoch 1.5"]]
     (curve,) = run["curves"]
     assert (curve["group"], curve["title"]) == ("losses", "D_X loss")
     assert curve["lines"]["train"] == [[1, 0.25], [2, 0.25], [3, 0.25]] and curve["lines"]["test"] == []

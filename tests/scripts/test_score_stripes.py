@@ -44,7 +44,7 @@ def test_scores_stand_beside_those_of_the_identity(stripes_run, capsys):
         assert result["scores"][direction]["outside"] > 20  # gray everywhere
     score_stripes.main([str(stripes_run)])
     table = capsys.readouterr().out.splitlines()
-    assert len(table) == 8 and table[0].split()[-2:] == ["trained", "identity"]
+    assert len(table) == 8 and table[0].split() == ["lower", "is", "better", "trained", "identity"]
     inside = f"{result['scores']['Y -> X']['inside']:.1f}"
     assert inside in next(line for line in table if "Y -> X: inside" in line)
 
@@ -56,6 +56,7 @@ def test_labels_and_renderings_are_compared_with_the_truth(scenes_run, capsys):
     assert saved["step"] == 1 and set(scores["X -> Y"]) == {"MAE", "FID", "1000 KID"}
     assert scores["X -> Y"]["MAE"] > 20 and scores["Y -> X"]["classes"] < 20  # gray everywhere
     table = capsys.readouterr().out.splitlines()
+    assert table[0].startswith("lower is better, except for accuracies  ")
     assert len(table) == 6 and f"{scores['Y -> X']['pixels']:.1f}" in table[4]
 
 
