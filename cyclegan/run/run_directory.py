@@ -266,8 +266,15 @@ class RunDirectory:
         folder = self.config.data.folder
         absent = [each for each in "AB" if folder and not (folder / f"test{each}").is_dir()]
         title = {f"test{each}": f"held-out images of train{each}" for each in absent}
+        differ = (name for name in names if saved.get(name) != fingerprint.get(name))
+        differences = [f"{title.get(name, name)} {change[name]}" for name in differ]
+        for each in absent:
+            splits = f"train{each}", f"test{each}"
+            counts = [sum(int(data.get(split, "0").split(" ")[0]) for split in splits) for data in (saved, fingerprint)]
+            if counts[0] != counts[1]:
+                differences.insert(0, f"images in train{each} {counts[0]} -> {counts[1]}")
         self._refuse_differences(
-            [f"{title.get(name, name)} {change[name]}" for name in names if saved.get(name) != fingerprint.get(name)],
+            differences,
             "the images and masks of its start. Put them back. If another folder has them, give it as --dataset. To"
             f" train on the present ones from these weights, give --init_from {self.path} and another --output_dir",
         )
