@@ -124,10 +124,11 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 def explain(text: str, flags: Collection[str], hints: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return an unknown argument with its meaning by `hints` or `FOREIGN_FLAGS`, the nearest flag, or a dataset."""
+    """Return an unknown argument with its meaning by `hints` or `FOREIGN_FLAGS`, the nearest flag, a run or dataset."""
     flag = text.split("=")[0].strip()
     if not flag.startswith("-"):
-        return f"{text} (do you mean --dataset {text}?)" if "--dataset" in flags else text
+        meant = "--output_dir" if os.path.isfile(os.path.join(text, "config.json")) else "--dataset"
+        return f"{text} (do you mean {meant} {text}?)" if meant in flags else text
     meant = hints.get(flag[2:], "") or FOREIGN_FLAGS.get(flag[2:], "")
     if meant and (not meant.startswith("--") or meant.replace(",", "").split()[0] in flags):
         return f"{flag} (here: {meant})"
