@@ -232,14 +232,15 @@ def configure(
 
 
 def settings_below(given: Mapping[str, Any], own: Optional[Mapping[str, Any]] = None) -> dict[str, Any]:
-    """Return the settings over which flags win: the file given by --config, then --preset, then those of the own run.
+    """Return the settings over which flags win: the run given by --config, then --preset, then those of the own run.
 
     The preset of the own run is a part of it, and does not count again.
     """
     own, preset = own or {}, given.get("preset", "")
     settings = {} if preset == own.get("preset") else dict(PRESETS.get(preset, {}))
     if path := given.get("config"):
-        settings.update(serialization.load(path).config.chosen_settings())
+        file = os.path.join(path, "config.json") if os.path.isdir(path) else path
+        settings.update(serialization.load(file).config.chosen_settings())
     if {**settings, **given}.get("dataset") != PRESETS.get(preset, {}).get("dataset"):
         settings.pop("output_dir", None)  # the preset's folder is for the preset's dataset
     settings = {**own, **settings}
@@ -250,7 +251,8 @@ def settings_below(given: Mapping[str, Any], own: Optional[Mapping[str, Any]] = 
 
 def add_flags(parser: argparse.ArgumentParser, settings: Mapping[str, Setting]) -> None:
     """Add --config and the flags of settings to a parser, in a group for each section."""
-    parser.add_argument("--config", metavar="FILE", help="use the settings in config.json of a saved run; flags win")
+    text = "use the settings of a saved run, given by its folder or its config.json; flags win"
+    parser.add_argument("--config", metavar="FILE", help=text)
     groups = {section: parser.add_argument_group(section) for section in SECTIONS}
     for setting in settings.values():
         add_flag(groups[setting.section], setting)
