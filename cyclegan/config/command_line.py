@@ -83,6 +83,7 @@ MESSAGES = {  # ends of messages of argparse, and the same in the style of `refu
     r": ('.*': expected .*)": r" \2",
     r"(.*)": r"\2",
 }
+LISTED = 12  # settings at most that a message lists
 NEGATIVE_RANGE = re.compile(r"-[\d.].*[:e]")  # LO:HI with a negative LO; also -1e9
 
 
@@ -140,9 +141,11 @@ def explain(text: str, flags: Collection[str], hints: Mapping[str, str] = Mappin
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
     """Raise `UserError` if names of arguments from Python are unknown, with what they may mean; see `explain`."""
-    flags = {f"--{name}" for name in known}
+    flags = {f"--{name}": name for name in known}
     if unknown := [explain(f"--{name}", flags).replace("--", "") for name in given if f"--{name}" not in flags]:
-        raise UserError(f"unknown settings: {', '.join(unknown)}")
+        expected = ", ".join(sorted(flags.values())) if len(flags) <= LISTED else "those of docs/api.md"
+        hint = "" if all(" (" in text for text in unknown) else f"; expected {expected}"
+        raise UserError(f"unknown settings: {', '.join(unknown)}{hint}")
 
 
 def _normalized(text: str) -> str:
