@@ -104,8 +104,8 @@ def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
             errors.append(error)
     if errors and not runs:
         raise errors[0]
-    for error in errors:
-        logger.warning("left out: %s", error)
+    for text in errors:
+        logger.warning("left out: %s", text)
     return runs
 
 
