@@ -13,7 +13,8 @@
 
 from __future__ import annotations
 
-import importlib
+import functools
+import importlib.util
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -35,6 +36,13 @@ if sys.version_info < (3, 9):  # noqa: UP036  where the other modules are syntax
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # The Keras of `tf.keras` is decided here, whatever other programs need, because the networks are made for it.
 os.environ.update({"TF_USE_LEGACY_KERAS": "0", "KERAS_BACKEND": "tensorflow"})
+
+# Without them, modules would end in tracebacks before an entry point can explain it.
+for _name in ("numpy", "PIL", "imagecodecs", "psutil", "tifffile"):
+    if importlib.util.find_spec(_name) is None:
+        from cyclegan import terminal
+
+        sys.exit(terminal.run(functools.partial(importlib.import_module, _name)))
 
 _LAZY = ("Run", "load", "train", "translate")
 

@@ -3,6 +3,10 @@
 # Makes the environment first, see setup.sh. A second call resumes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if [ $# -gt 0 ]; then
+  echo "demo.sh: received $*; expected no arguments: python train.py --preset demo takes flags of training" >&2
+  exit 2
+fi
 venv=${VENV:-$PWD/.venv}
 epochs=5
 scripts/setup.sh

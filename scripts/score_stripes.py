@@ -12,6 +12,9 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import cyclegan  # noqa: F401  first, because it explains which package is missing
+
+# isort: split
 import functools
 import json
 import math

@@ -106,8 +106,11 @@ def test_unknown_options_are_explained(trained, tmp_path):
     for call, text in (
         (lambda: run.evaluate(featurs="random"), r"^unknown settings: featurs \(do you mean features\?\)$"),
         (lambda: run.export(tmp_path / "g", fromat="onnx"), r"^unknown settings: fromat \(do you mean format\?\)$"),
-        (lambda: run.export(tmp_path / "g.onnx", quantize=True), r"^unknown settings: quantize$"),
-        (lambda: run.export(tmp_path / "g.onnx", checkpoint="epoch_0001"), "^unknown settings: checkpoint$"),
+        (lambda: run.export(tmp_path / "g.onnx", quantize=True), r"^unknown settings: quantize; expected direction, f"),
+        (lambda: run.export(tmp_path / "g.onnx", checkpoint="epoch_0001"), "^unknown settings: checkpoint; expected "),
+        (lambda: cyclegan.load(run.path, gpu=1), r"^unknown settings: gpu; expected device, precision, tile$"),
+        (lambda: run.evaluate(json="x"), "^unknown settings: json; expected batch_size, data_dir, .*, real, seed$"),
+        (lambda: cyclegan.translate(run, tmp_path, tmp_path, x=1), "^unknown settings: x; expected batch_size, dir"),
         (
             lambda: cyclegan.translate(run, tmp_path, tmp_path / "out", overwite=True),
             r"overwite \(do you mean overwrite",
@@ -245,6 +248,7 @@ def test_values_of_python_become_those_of_the_flags(trained):
     [
         ({"epoch": 2}, r"unknown settings: epoch \(do you mean epochs\?\)$"),
         ({"dataroot": "x"}, r"unknown settings: dataroot \(here: dataset\)$"),
+        ({"gpus": 2}, r"unknown settings: gpus; expected those of docs/api\.md$"),
         ({"dataset": "no such folder"}, "no such folder"),
         ({"dataset": ["a", "b"]}, r"^dataset \['a', 'b'\]: expected a text"),
         ({"epochs": "ten"}, "^epochs 'ten': expected a whole number"),

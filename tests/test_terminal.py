@@ -212,6 +212,17 @@ def test_a_broken_tensorflow_is_one_line_with_the_repair(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
 
 
+SCRIPTS = ("train.py", "scripts/benchmark", "scripts/soak", "scripts/tutorials/fashion_mnist.py")
+
+
+@pytest.mark.parametrize("script", [*SCRIPTS, *(f"scripts/{path.name}" for path in ROOT.glob("scripts/*.py"))])
+def test_without_the_environment_each_script_ends_in_one_line(script):
+    command = [sys.executable, "-E", "-S", script, "--help"]  # -S: without installed packages
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    line = f"{pathlib.Path(script).name}: No module named 'numpy': {ENVIRONMENT}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+
+
 @pytest.mark.parametrize("signum", ["SIGTERM", "SIGHUP", "SIGINT"])
 def test_a_signal_ends_process_1_of_a_container(signum):
     unshare = ["unshare", "--map-root-user", "--pid", "--fork"]

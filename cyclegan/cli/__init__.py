@@ -10,6 +10,8 @@ from cyclegan.errors import UserError, check_path, describe_missing, printable
 from cyclegan.export import ENDINGS, MARKERS
 from cyclegan.run.run_directory import find_checkpoints, saved_checkpoints, split_checkpoint
 
+EXPORTED = "an exported network"
+
 
 def describe_path(path: str | os.PathLike[str]) -> str:
     """Return what a path is, such as "a run" or "a folder of images"."""
@@ -19,12 +21,12 @@ def describe_path(path: str | os.PathLike[str]) -> str:
     path = pathlib.Path(path).expanduser()
     if not path.exists():
         return describe_missing(path, "file or folder").replace("no such", "no", 1)
-    if (path / "config.json").is_file():
+    if _holds_run(path):
         return "a run"
     if saved_checkpoints(path / "checkpoints"):
         return "a run whose config.json is missing"
     if path.suffix in ENDINGS or any((path / name).is_file() for name in MARKERS.values()):
-        return "an exported network"
+        return EXPORTED
     if path.is_file():
         return "an image" if is_image(os.fspath(path)) else "a file"
     found = any(is_image(os.fspath(each)) for pattern in ("*", "*/*") for each in path.glob(pattern))
@@ -37,16 +39,24 @@ def check_run(
     """Raise `UserError` if a path is not a run, naming another argument that is one, or has no such checkpoint."""
     check_path(run)
     folder, name = split_checkpoint(run)
-    if (folder / "config.json").is_file():
+    if _holds_run(folder):
         if checkpoint and name:
             raise UserError(f"{printable(run)} with --checkpoint {checkpoint}: expected one of them")
         if checkpoint or name:
             find_checkpoints(folder / "checkpoints", checkpoint or name)
         return
-    what = f"{printable(run)} is {describe_path(run)}"
+    kind = describe_path(run)
+    what = f"{printable(run)} is {kind}"
     if swapped := [other for other in others if describe_path(other) == "a run"]:
         raise UserError(f"{what}, {printable(swapped[0])} a run: swap them")
+    what += " (docs/export.md: what uses it)" if kind == EXPORTED else ""
     raise UserError(f"{what}; expected {runs_in(folder) or 'the folder of a run, see --output_dir of training'}")
+
+
+def _holds_run(folder: pathlib.Path) -> bool:
+    """Return whether a folder holds a run, rather than an export for a model hub, which also has a config.json."""
+    is_export = (folder / MARKERS["hub"]).is_file() and not saved_checkpoints(folder / "checkpoints")
+    return (folder / "config.json").is_file() and not is_export
 
 
 def runs_in(folder: pathlib.Path) -> str:

@@ -89,22 +89,23 @@ def read(folders: Sequence[str | os.PathLike[str]]) -> list[Run]:
     """Read the settings and the metrics of runs, without the damaged ones. Runs may be training meanwhile.
 
     Raises:
-        UserError: A folder holds no run, or the configurations of all are damaged.
+        UserError: No folder holds a run whose configuration can be read.
     """
-    for folder in folders:
-        check_run(os.fspath(folder))
     paths = [pathlib.Path(folder).expanduser() for folder in folders]
     names = [path.resolve().name for path in paths]
     if len(set(names)) < len(names):
         names = [str(path) for path in paths]
-    runs = []
+    runs, errors = [], []
     for name, path in zip(names, paths):
         try:
+            check_run(path)
             runs.append(_read(name, path))
         except UserError as error:
-            if not runs and path is paths[-1]:
-                raise
-            logger.warning("left out: %s", error)
+            errors.append(error)
+    if errors and not runs:
+        raise errors[0]
+    for text in errors:
+        logger.warning("left out: %s", text)
     return runs
 
 
@@ -307,11 +308,11 @@ def _legend(runs: Sequence[Run]) -> tuple[list[Any], list[str]]:
     return [Line2D([], [], **style) for _, style in entries], texts
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Print the comparison, and write the curves.
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the comparison, and write the curves; return the exit code, 1 if any folder was left out.
 
     Raises:
-        UserError: A folder holds no run, no run has finished an epoch, or a file can't be written.
+        UserError: No folder holds a run, no run has finished an epoch, or a file can't be written.
     """
     description = "Compare runs: settings that differ, last and best metrics side by side, and their curves."
     parser = ArgumentParser(description=description, hints={"output": "--png"})
@@ -323,7 +324,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not arguments.png.lower().endswith(".png"):
         raise UserError(f"--png {printable(arguments.png)}: expected a name that ends in .png")
     files = [path for path in arguments.runs if os.path.isfile(path)]  # beside the runs, by the pattern runs/*
-    runs = read([path for path in arguments.runs if path not in files] or files)
+    folders = [path for path in arguments.runs if path not in files] or files
+    runs = read(folders)
     file, data = (path and whole_file.check_file(path) for path in (arguments.png, arguments.json))
     left_out = [f"Left out, as these are files, not runs: {printable(', '.join(files))}"] if files else []
     print(*table(runs), VALUES, *notes(runs), *left_out, sep="\n", flush=True)
@@ -333,6 +335,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     whole_file.write(file, curves_png(runs))
     print(f"Curves: {printable(file)}")
+    return int(len(runs) < len(folders))
 
 
 program = functools.partial(terminal.run, main, "stopped")

@@ -114,12 +114,11 @@ def _parse(argv: Sequence[str] | None) -> dict[str, Any]:
     add("--direction", type=direction_name, choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
     add("--checkpoint", help="name such as best-x2y or epoch_0010 (default: the newest)")
     add("--size", type=size, help="resize images to N x N or WIDTHxHEIGHT pixels first (default: keep their sizes)")
-    names = ", ".join(name for name, form in formats.FORMATS.items() if form.write or form.is_copy)
     add(
         "--format",
         metavar="FORMAT",
-        help=f"format of the translations: {names}, or an ending such as jpg (default: the original's; films stay"
-        " films; film: a film as .mp4)",
+        help=f"format of the translations: {', '.join(formats.WRITTEN)}, or an ending such as jpg (default: the"
+        " original's; films stay films; film: a film as .mp4)",
     )
     add("--overwrite", action="store_true", help="replace existing files")
     skip = "leave existing files and translate the others, as after a stop"

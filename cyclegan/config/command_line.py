@@ -83,6 +83,7 @@ MESSAGES = {  # ends of messages of argparse, and the same in the style of `refu
     r": ('.*': expected .*)": r" \2",
     r"(.*)": r"\2",
 }
+LISTED = 12  # settings at most that a message lists
 NEGATIVE_RANGE = re.compile(r"-[\d.].*[:e]")  # LO:HI with a negative LO; also -1e9
 
 
@@ -124,10 +125,11 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 def explain(text: str, flags: Collection[str], hints: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return an unknown argument with its meaning by `hints` or `FOREIGN_FLAGS`, the nearest flag, or a dataset."""
+    """Return an unknown argument with its meaning by `hints` or `FOREIGN_FLAGS`, the nearest flag, a run or dataset."""
     flag = text.split("=")[0].strip()
     if not flag.startswith("-"):
-        return f"{text} (do you mean --dataset {text}?)" if "--dataset" in flags else text
+        meant = "--output_dir" if os.path.isfile(os.path.join(text, "config.json")) else "--dataset"
+        return f"{text} (do you mean {meant} {text}?)" if meant in flags else text
     meant = hints.get(flag[2:], "") or FOREIGN_FLAGS.get(flag[2:], "")
     if meant and (not meant.startswith("--") or meant.replace(",", "").split()[0] in flags):
         return f"{flag} (here: {meant})"
@@ -139,9 +141,11 @@ def explain(text: str, flags: Collection[str], hints: Mapping[str, str] = Mappin
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
     """Raise `UserError` if names of arguments from Python are unknown, with what they may mean; see `explain`."""
-    flags = {f"--{name}" for name in known}
+    flags = {f"--{name}": name for name in known}
     if unknown := [explain(f"--{name}", flags).replace("--", "") for name in given if f"--{name}" not in flags]:
-        raise UserError(f"unknown settings: {', '.join(unknown)}")
+        expected = ", ".join(sorted(flags.values())) if len(flags) <= LISTED else "those of docs/api.md"
+        hint = "" if all(" (" in text for text in unknown) else f"; expected {expected}"
+        raise UserError(f"unknown settings: {', '.join(unknown)}{hint}")
 
 
 def _normalized(text: str) -> str:
@@ -231,14 +235,15 @@ def configure(
 
 
 def settings_below(given: Mapping[str, Any], own: Optional[Mapping[str, Any]] = None) -> dict[str, Any]:
-    """Return the settings over which flags win: the file given by --config, then --preset, then those of the own run.
+    """Return the settings over which flags win: the run given by --config, then --preset, then those of the own run.
 
     The preset of the own run is a part of it, and does not count again.
     """
     own, preset = own or {}, given.get("preset", "")
     settings = {} if preset == own.get("preset") else dict(PRESETS.get(preset, {}))
     if path := given.get("config"):
-        settings.update(serialization.load(path).config.chosen_settings())
+        file = os.path.join(path, "config.json") if os.path.isdir(path) else path
+        settings.update(serialization.load(file).config.chosen_settings())
     if {**settings, **given}.get("dataset") != PRESETS.get(preset, {}).get("dataset"):
         settings.pop("output_dir", None)  # the preset's folder is for the preset's dataset
     settings = {**own, **settings}
@@ -249,7 +254,8 @@ def settings_below(given: Mapping[str, Any], own: Optional[Mapping[str, Any]] = 
 
 def add_flags(parser: argparse.ArgumentParser, settings: Mapping[str, Setting]) -> None:
     """Add --config and the flags of settings to a parser, in a group for each section."""
-    parser.add_argument("--config", metavar="FILE", help="use the settings in config.json of a saved run; flags win")
+    text = "use the settings of a saved run, given by its folder or its config.json; flags win"
+    parser.add_argument("--config", metavar="FILE", help=text)
     groups = {section: parser.add_argument_group(section) for section in SECTIONS}
     for setting in settings.values():
         add_flag(groups[setting.section], setting)

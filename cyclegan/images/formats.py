@@ -115,6 +115,7 @@ FORMATS = {
     ),
     "film": Format(tuple(film_format.CONTAINERS), film_format.open_image, is_film=True),
 }
+WRITTEN = tuple(name for name, form in FORMATS.items() if form.write or form.is_copy)
 UNCOMPRESSED = ("bmp", "tiff", "dicom", "nifti", "npy", "npz")  # or may be: equal ends do not tell that files are equal
 LOSSY = ("jpeg", "webp", "heif", "avif", "jpeg2000", "jpegxl", "film")  # or may be: their values may be blurred
 UNNAMED = "dicom"  # the format of files without an ending

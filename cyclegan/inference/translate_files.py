@@ -21,7 +21,7 @@ from cyclegan.inference import conversions
 from cyclegan.inference.conversions import Path
 from cyclegan.inference.file_translator import PAGE_FOLDER, FileTask, FileTranslator, Report, Request
 from cyclegan.run import html_report
-from cyclegan.whole_file import check_folder
+from cyclegan.whole_file import check_folder, open_regular
 
 if TYPE_CHECKING:
     from cyclegan.inference.model import Model
@@ -119,7 +119,7 @@ def _known_format(name: str) -> str:
     """Return a format by its name or an ending of its files, such as "jpg"."""
     found = name if name in formats.FORMATS else formats.format_of(f".{name}")
     if not found:
-        raise UserError(f"--format {name}: expected an ending such as jpg, or one of {', '.join(formats.FORMATS)}")
+        raise UserError(f"--format {name}: expected an ending such as jpg, or one of {', '.join(formats.WRITTEN)}")
     return found
 
 
@@ -156,9 +156,14 @@ def plan_tasks(sources: Sequence[str], target: str, format: str | None) -> tuple
             known = " ".join(folder_source.EXTENSIONS)
             raise UserError(f"{printable(target)}: expected a folder, or a file that ends in one of {known}")
         if not format and not formats.format_of(first) and not folder_source.is_image(first):
+            try:
+                with open_regular(first) as file:
+                    formats.open_image(file)
+            except formats.ImageError as error:
+                raise UserError(f"{printable(first)}: {error}; expected an image, or a folder of images") from error
             raise UserError(
                 f"{printable(first)}: its name does not end in the suffix of a format; expected --format"
-                f" ({', '.join(formats.FORMATS)}), or a file as output: {printable(pathlib.Path(first).stem)}.jpg"
+                f" ({', '.join(formats.WRITTEN)}), or a file as output: {printable(pathlib.Path(first).stem)}.jpg"
             )
         base, name = os.path.split(first)
         tasks = _make_tasks(base, [name], folder, format)

@@ -10,6 +10,9 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+import cyclegan  # noqa: F401  first, because it explains which package is missing
+
+# isort: split
 from collections.abc import Iterator, Sequence
 
 import numpy as np

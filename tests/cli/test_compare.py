@@ -169,7 +169,7 @@ def test_the_command_prints_the_table_and_writes_the_curves(runs, tmp_path, caps
     png = tmp_path / "curves.png"
     (tmp_path / "README.md").write_text("Runs")  # the pattern * names it, too
     written = ["--png", str(png), "--json", str(tmp_path / "runs.json")]
-    compare.main([*map(str, runs), str(tmp_path / "README.md"), *written])
+    assert compare.main([*map(str, runs), str(tmp_path / "README.md"), *written]) == 0
     text = capsys.readouterr().out
     first, second = json.loads((tmp_path / "runs.json").read_text())
     assert first["curves"]["test"]["error/MAE"] == [[1, 3.0], [2, 1.0], [3, 2.0]]
@@ -191,15 +191,28 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path, runs):
     assert [run.name for run in compare.read([runs[0], other])] == [str(runs[0]), str(other)]
 
 
-def test_a_damaged_run_is_left_out(tmp_path, runs, caplog):
+def test_a_damaged_run_and_a_folder_without_a_run_are_left_out(tmp_path, runs, caplog):
     (make_run(tmp_path / "z", [1.0]) / "config.json").write_text("{")
+    (tmp_path / "empty").mkdir()
     assert [run.name for run in compare.read([tmp_path / "z", *runs])] == ["a", "b"]
-    assert caplog.messages[0].startswith(f"left out: {tmp_path}/z/config.json can't be read as the configuration")
+    damaged = f"left out: {tmp_path}/z/config.json can't be read as the configuration"
+    assert caplog.messages[0].startswith(damaged)
+    caplog.clear()
+    others = [str(tmp_path / name) for name in ("empty", "z", "none")]
+    written = ["--png", str(tmp_path / "curves.png")]
+    assert compare.main([others[0], *map(str, runs), *others[1:], *written]) == 1
+    empty, second, missing = caplog.messages
+    assert empty.startswith(f"left out: {others[0]} is a folder without a run or images; expected the folder of a run")
+    assert second.startswith(damaged)
+    assert missing.startswith(f"left out: {others[2]} is no file or folder; expected the folder of a run")
+    assert compare.main([*map(str, runs), *written]) == 0
+    with pytest.raises(UserError, match="empty is a folder without a run or images; expected the folder of a run"):
+        compare.main(others)
 
 
 def test_mistakes_are_one_sentence(tmp_path, runs):
     with pytest.raises(UserError, match="none is no file or folder; expected the folder of a run"):
-        compare.read([runs[0], tmp_path / "none"])
+        compare.read([tmp_path / "none"])
     with pytest.raises(UserError, match="is a folder without a run or images; expected a run in it: a, b"):
         compare.read([tmp_path])
     (tmp_path / "photos").mkdir()

@@ -66,6 +66,13 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
         ("in run out", "in is a folder of images, run a run: swap them"),
         ("run in out --checkpoint epoch_9", "epoch_9: no such checkpoint; expected one of "),
         ("a.onnx in run", "a.onnx is an exported network, run a run: swap them"),
+        ("card in out", "card is an exported network (docs/export.md: what uses it); expected the folder of a run"),
+        ("run t.sh out", "t.sh: a text, not an image; expected an image"),
+        (
+            "run photo.scan out",
+            "expected --format (png, jpeg, webp, bmp, gif, avif, jpeg2000, ",
+        ),
+        ("run in out --format heic2", "one of png, jpeg, webp, bmp, gif, avif, "),
         ("run out in", "out is no file or folder, in a folder of images: swap them"),
         ("run in run", "run is a run; expected another folder for the translations"),
         ("in out", "received in (a folder of images) and out (no file or folder), expected RUN INPUT OUTPUT"),
@@ -80,6 +87,11 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
 def test_mistakes_are_named_before_tensorflow_is_loaded(run_folder, originals, tmp_path, arguments, text):
     (tmp_path / "run").symlink_to(run_folder)
     (tmp_path / "a.onnx").write_bytes(b"")
+    (tmp_path / "card").mkdir()
+    for name in ("config.json", "scores.json"):
+        (tmp_path / "card" / name).write_text("{}")
+    (tmp_path / "t.sh").write_text("echo")
+    (tmp_path / "photo.scan").write_bytes((tmp_path / "in" / "b.jpg").read_bytes())
     (tmp_path / "lost" / "checkpoints" / "epoch_0001-1").mkdir(parents=True)
     code = "import sys; sys.modules['tensorflow'] = None; from cyclegan.cli.translate import program; program()"
     command = [sys.executable, "-c", code, *arguments.split()]

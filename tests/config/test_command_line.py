@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from cyclegan.config import Config, serialization
-from cyclegan.config.command_line import PRESETS, count, parse_args, size
+from cyclegan.config.command_line import PRESETS, count, explain, parse_args, size
 from cyclegan.errors import UserError
 
 
@@ -136,6 +136,20 @@ def test_saved_networks_win_on_another_dataset(saved):
 )
 def test_a_mistake_is_one_line_with_code_2(capsys, flags, text):
     assert text in refusal(capsys, *flags.split())
+
+
+def test_config_takes_the_folder_of_a_run(saved, tmp_path):
+    flags = saved(dataset="stripes", lr=0.5)
+    assert parse_args(["--config", str(tmp_path)]) == parse_args(flags)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"empty/config\.json: no such file; expected the config\.json of a run"):
+        parse_args(["--config", str(tmp_path / "empty")])
+
+
+def test_the_folder_of_a_run_is_taken_for_no_dataset(capsys, saved, tmp_path):
+    saved(dataset="stripes")
+    assert f": {tmp_path} (do you mean --output_dir {tmp_path}?); --help" in refusal(capsys, str(tmp_path))
+    assert explain(str(tmp_path), ["--dataset"]) == str(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,14 @@ def test_refuses_unsupported_python_in_one_line(machine):
     assert not (machine.clone / ".venv").exists()
 
 
+def test_the_demo_refuses_arguments_in_one_line(machine):
+    shutil.copy(ROOT / "scripts" / "demo.sh", machine.clone / "scripts")
+    command = ["bash", "scripts/demo.sh", "--epochs", "1"]
+    done = subprocess.run(command, cwd=machine.clone, env={"PATH": str(machine.bin)}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("demo.sh: received --epochs 1; expected no arguments: python train.py --preset demo")
+
+
 def test_shell_scripts_parse():
     for path in (*(ROOT / "scripts").glob("*.sh"), ROOT / ".ci" / "run"):
         assert os.access(path, os.X_OK) and subprocess.run(["bash", "-n", str(path)]).returncode == 0, path
