@@ -13,7 +13,7 @@ import cyclegan
 from cyclegan import whole_file
 from cyclegan.config.config import Config, all_settings
 from cyclegan.config.data import AUTO
-from cyclegan.config.fields import FIXED
+from cyclegan.config.fields import FIXED, FREE
 from cyclegan.errors import UserError, counted
 
 FORMAT = 2  # of the file. Format 1 had no number, and also held the settings of components that were not chosen
@@ -103,6 +103,15 @@ def with_measured_ranges(saved: Config, config: Config) -> Config:
     names = [name for name in ("value_range_x", "value_range_y") if getattr(config.data, name) == AUTO]
     measured = {name: getattr(saved.data, name) for name in names}
     return config.replace(**{name: text for name, text in measured.items() if text})
+
+
+def settings_of_training(config: Config) -> dict[str, Any]:
+    """Return the settings that change the result of a run, by name."""
+    return {
+        name: value
+        for name, value in config.settings().items()
+        if all_settings()[name].field.metadata["on_resume"] != FREE or name == "epochs"
+    }
 
 
 def changed_settings(saved: Config, config: Config, on_resume: str) -> list[str]:

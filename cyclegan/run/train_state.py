@@ -59,7 +59,7 @@ class TrainState:
         reshuffles: Times the images were shuffled anew after training went back to a checkpoint.
         global_batch_size: Pairs per step; 0 before the first step.
         log_bytes: Length of metrics.jsonl at this position; resuming truncates the file to it.
-        settings: Settings that the run was trained with last, by name; empty in a run that was imported.
+        settings: Settings of the training so far, see `settings_of_training`; empty in a run that was imported.
         images: Images that it was trained with last, see `data.sources.Domains.fingerprint`.
         train: Progress of the training pass of the current epoch.
         test: Progress of the test pass of the current epoch.

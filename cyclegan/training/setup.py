@@ -270,7 +270,7 @@ def start_run(
     """Write the folder of a run, warn of the changes in a resumed one, and return the writer of its log."""
     replicas, batch = workers.strategy.num_replicas_in_sync, dataset.global_batch_size
     before, config = dataclasses.replace(state), run.config
-    state.settings, state.images = serialization.with_absolute_paths(config).settings(), data.fingerprint()
+    state.settings, state.images = serialization.settings_of_training(config), data.fingerprint()
     with terminal.phase("Preparing the folder of the run", if_slow=True):
         run.start(state.images)
     if not workers.is_chief:
@@ -278,7 +278,7 @@ def start_run(
     started = trackers.start(config.run, config.settings(), run.path)
     with terminal.phase("Preparing the logs of the run", if_slow=True), run.writing():
         summary = SummaryWriter(run.path, started, DESCRIPTIONS, config)
-        before.settings = before.settings or (run.saved_config or config).settings()
+        before.settings = before.settings or serialization.settings_of_training(run.saved_config or config)
         changes = before.changes(dataclasses.replace(state, global_batch_size=batch))
         if run.saved_config:
             summary.rewind(before, changes, dataset.epoch_size)

@@ -83,7 +83,7 @@ def test_tensorboard_shows_a_resumed_run(photos, tmp_path, monkeypatch):
     assert "testA/0.gif" in page and [page.count(f'"epoch":{epoch}}}') for epoch in (1, 2)] == [4, 4]
     assert [(line["split"], line["epoch"], line["step"]) for line in lines(folder)] == [
         ("steps", 0.8, 2), ("train", 1, 3), ("test", 1, 3),
-        ("train", 2, 3), ("steps", 1.4, 5), ("steps", 1.8, 7), ("train", 2, 8), ("test", 2, 8),
+        ("steps", 1.0, 3), ("steps", 1.4, 5), ("steps", 1.8, 7), ("train", 2, 8), ("test", 2, 8),
     ]  # fmt: skip
 
     board = TensorBoard(folder)

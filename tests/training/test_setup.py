@@ -204,11 +204,11 @@ REPAIRED = {**DATA, "trainA bytes": "20 bytes (2)"}
 @pytest.fixture
 def begin(tmp_path, monkeypatch):
     """Return a function that starts a run on a checkpoint, and returns its state, its changes and its warnings."""
-    monkeypatch.setattr("cyclegan.terminal.warnings", ["no GPU"])
 
     def begin(state, images=IMAGES, **settings):
         parts = types.SimpleNamespace(is_chief=True, num_replicas_in_sync=1, fingerprint=lambda: images)
         parts.strategy, parts.global_batch_size, parts.epoch_size = parts, 2, 2
+        monkeypatch.setattr("cyclegan.terminal.warnings", ["no GPU"])  # those of a new process
         with open_run(tmp_path, **settings) as run:
             summary = start_run(parts, run, parts, state, parts, False)
             summary.write_page({"state": "training"})
