@@ -34,7 +34,10 @@ def load() -> Any:
 
 @contextlib.contextmanager
 def _without_notices() -> Iterator[None]:
-    """Leave out the notices that TensorFlow writes to stderr while it is imported, whatever TF_CPP_MIN_LOG_LEVEL is."""
+    """Leave out the notices that TensorFlow writes to stderr while it is imported, whatever TF_CPP_MIN_LOG_LEVEL is.
+
+    Nothing is shown of an import that fails: NumPy writes a hundred lines if it is too new, and the exception says why.
+    """
     try:
         stderr = os.dup(2)
     except OSError:  # it is closed
@@ -47,9 +50,9 @@ def _without_notices() -> Iterator[None]:
         finally:
             os.dup2(stderr, 2)
             os.close(stderr)
-            file.seek(0)
-            with contextlib.suppress(OSError):  # its reader may be gone
-                os.write(2, b"".join(line for line in file if not NOTICE.match(line)))
+        file.seek(0)
+        with contextlib.suppress(OSError):  # its reader may be gone
+            os.write(2, b"".join(line for line in file if not NOTICE.match(line)))
 
 
 class _LazyTensorFlow:

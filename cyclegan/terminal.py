@@ -136,12 +136,13 @@ class _BarLines:
     """The stream of a progress bar outside of a terminal: a line on stderr every half minute and at the end."""
 
     def __init__(self) -> None:
-        self._text, self._due = "", time.monotonic() + FILE_SECONDS
+        self._text, self._shown, self._due = "", "", time.monotonic() + FILE_SECONDS
 
     def write(self, text: str) -> None:
         self._text = text.strip() or self._text
-        if text == "\n" or time.monotonic() >= self._due:  # tqdm ends a bar that stays with a new line
-            self._due = time.monotonic() + FILE_SECONDS
+        share, is_end = self._text.partition("|")[0], text == "\n"  # tqdm ends a bar that stays with a new line
+        if share != self._shown if is_end else time.monotonic() >= self._due:
+            self._shown, self._due = share, time.monotonic() + FILE_SECONDS
             print(self._text, file=sys.stderr, flush=True)
 
     def flush(self) -> None:

@@ -65,7 +65,8 @@ fi
 
 stamp="$venv/.installed"
 wanted="$requirements $(cat requirements.txt requirements-gpu.txt | cksum)"
-if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+conflicts=$("$venv/bin/python" -m pip --disable-pip-version-check check 2>&1 || true)  # such as another NumPy
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || [[ $conflicts == *tensorflow*" has requirement "* ]]; then
   echo "Installing $requirements into $venv (once; a download of $( [ $requirements = requirements.txt ] \
     && echo "about 0.7 GB" || echo "about 4 GB" ))"
   # The pip of an older Python takes hours to resolve the versions.

@@ -64,6 +64,14 @@ def test_logging_leaves_progress_bars_whole(configure_logging, capsys, monkeypat
     assert lines[0] == "Warning: slow" and lines[1].startswith(("100%", " 50%"))
 
 
+def test_the_last_line_of_a_progress_bar_in_a_pipe_is_not_repeated(capsys, monkeypatch):
+    monkeypatch.setattr(terminal, "FILE_SECONDS", 0.0)
+    bar = terminal._BarLines()
+    for text in ("\r50%|# | 1/2", "\r100%|##| 2/2, 3 s", "\n"):
+        bar.write(text)
+    assert capsys.readouterr().err == "50%|# | 1/2\n100%|##| 2/2, 3 s\n"
+
+
 @pytest.mark.parametrize("leave, lines", [(True, ["Train:  60%", "Train: 100%"]), (False, ["Train:  60%"])])
 def test_a_progress_bar_in_a_pipe_is_a_line_every_half_minute_and_at_the_end(
     configure_logging, capsys, monkeypatch, leave, lines
@@ -205,7 +213,9 @@ def test_run_keeps_the_traceback_of_a_defect(defect, capsys):
 
 def test_a_broken_tensorflow_is_one_line_with_the_repair(tmp_path):
     (tmp_path / "tensorflow").mkdir()
-    (tmp_path / "tensorflow" / "__init__.py").write_text("raise AttributeError('_ARRAY_API not found')")
+    (tmp_path / "tensorflow" / "__init__.py").write_text(
+        "import os\nos.write(2, b'A module that was compiled ...\\n')\nraise AttributeError('_ARRAY_API not found')"
+    )
     code = "sys.path.insert(0, sys.argv[1])\nsys.exit(terminal.run(lambda: terminal.start().__enter__()))"
     done = process(code, tmp_path)
     line = f"-c: TensorFlow can't be imported (AttributeError: _ARRAY_API not found): {ENVIRONMENT}\n"

@@ -6,9 +6,10 @@ import os
 import pathlib
 from collections.abc import Sequence
 
+from cyclegan import whole_file
 from cyclegan.errors import UserError, check_path, describe_missing, printable
 from cyclegan.export import ENDINGS, MARKERS
-from cyclegan.run.run_directory import find_checkpoints, saved_checkpoints, split_checkpoint
+from cyclegan.run.run_directory import WRITTEN, find_checkpoints, saved_checkpoints, split_checkpoint
 
 EXPORTED = "an exported network"
 
@@ -51,6 +52,20 @@ def check_run(
         raise UserError(f"{what}, {printable(swapped[0])} a run: swap them")
     what += " (docs/export.md: what uses it)" if kind == EXPORTED else ""
     raise UserError(f"{what}; expected {runs_in(folder) or 'the folder of a run, see --output_dir of training'}")
+
+
+def check_result(path: str, flag: str, ending: str) -> pathlib.Path:
+    """Return the path of a file of results to write or replace, given by a flag.
+
+    Raises:
+        UserError: Its name has another ending, it is a file of a run, or it can't be written.
+    """
+    if not path.lower().endswith(ending):
+        raise UserError(f"{flag} {printable(path)}: expected a name that ends in {ending}")
+    file = pathlib.Path(path).expanduser()
+    if WRITTEN.fullmatch(file.name) and _holds_run(file.parent):
+        raise UserError(f"{flag} {printable(path)}: a file of the run {printable(file.parent)}; expected another name")
+    return whole_file.check_file(path)
 
 
 def _holds_run(folder: pathlib.Path) -> bool:

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cyclegan import terminal, whole_file
-from cyclegan.cli import check_run, columns
+from cyclegan.cli import check_result, check_run, columns
 from cyclegan.cli.evaluate import to_json
 from cyclegan.config import serialization
 from cyclegan.config.command_line import ArgumentParser
@@ -274,7 +274,7 @@ def _draw(axis: Any, name: str, runs: Sequence[Run]) -> None:
                 axis.axvline(epoch, color=color, **CHANGE)
     missing = MIN_SPAN * max(abs(values[0]), abs(values[-1])) - (values[-1] - values[0])
     if values[-1] > limit:
-        axis.set_ylim(top=limit)
+        axis.set_ylim(values[0] - (limit - values[0]) / 20, limit)
     elif missing > 0:
         axis.set_ylim(values[0] - missing / 2, values[-1] + missing / 2)
     axis.set_xlabel("epoch")
@@ -321,12 +321,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--png", default="comparison.png", metavar="FILE", help=png)
     parser.add_argument("--json", metavar="FILE", help="also write settings and metrics to this file, replaced")
     arguments = parser.parse_args(argv)
-    if not arguments.png.lower().endswith(".png"):
-        raise UserError(f"--png {printable(arguments.png)}: expected a name that ends in .png")
+    file = check_result(arguments.png, "--png", ".png")
+    data = check_result(arguments.json, "--json", ".json") if arguments.json else None
     files = [path for path in arguments.runs if os.path.isfile(path)]  # beside the runs, by the pattern runs/*
     folders = [path for path in arguments.runs if path not in files] or files
     runs = read(folders)
-    file, data = (path and whole_file.check_file(path) for path in (arguments.png, arguments.json))
     left_out = [f"Left out, as these are files, not runs: {printable(', '.join(files))}"] if files else []
     print(*table(runs), VALUES, *notes(runs), *left_out, sep="\n", flush=True)
     if data:

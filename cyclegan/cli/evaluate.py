@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cyclegan import terminal, whole_file
-from cyclegan.cli import check_run, columns
+from cyclegan.cli import check_result, check_run, columns
 from cyclegan.config.command_line import ArgumentParser, direction_name
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import counted, printable
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
     arguments = vars(parse_args(argv))
     run, checkpoint, file = (arguments.pop(name) for name in ("run", "checkpoint", "json"))
     all_checkpoints = arguments.pop("all_checkpoints")
-    path = file and whole_file.check_file(file)
+    path = check_result(file, "--json", ".json") if file else None
     check_run(run, checkpoint=checkpoint)
     run, name = split_checkpoint(run)
     checkpoint = checkpoint or name

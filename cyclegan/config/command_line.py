@@ -72,7 +72,10 @@ REFERENCE_FLAGS = {
     **dict.fromkeys(("display_env", "display_port", "update_html_freq", "no_html", "easy_label"), "not needed"),
     "direction": "both directions are trained",
 }
-FOREIGN_FLAGS = {**REFERENCE_FLAGS, "resume": "the same command again"}
+FOREIGN_FLAGS = {
+    **REFERENCE_FLAGS,
+    **{"resume": "the same command again", "data_root": "--dataset", "learning_rate": "--lr"},
+}
 WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
 # Flags whose values are URIs, KIND:FILE, or may be empty.
 WITHOUT_PATHS = ("--mlflow", "--features", "--evaluate_features", "--diffaugment")

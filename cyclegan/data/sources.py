@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from PIL import Image
 
-from cyclegan import terminal
+from cyclegan import lazy_tensorflow, terminal
 from cyclegan.config.data import DataConfig
 from cyclegan.data import folder_source, loading, scenes, stripes
 from cyclegan.data.folder_source import Found, Name
@@ -127,10 +127,15 @@ def check_dataset(data: DataConfig, run: str | os.PathLike[str] = "") -> None:
     """Raise `UserError` if the folder of the images, which --dataset or a run names, or --data_dir cannot be used."""
     if data.is_tfds:
         data.tfds_folder  # noqa: B018  raises the error
+    if data.folder and (data.folder / "config.json").is_file() and not (data.folder / "trainA").is_dir():
+        raise UserError(
+            f"--dataset {data.dataset}: a run, not a folder of images; --output_dir {data.dataset} resumes it"
+        )
     if data.folder is not None and not data.folder.is_dir():
         missing = describe_missing(data.folder)
         if run:
             raise UserError(f"{run}: its images, {data.folder}: {missing}; expected --dataset with their folder")
+        lazy_tensorflow.load()
         from cyclegan.data import tfds_source
 
         names, given = tfds_source.cycle_gan_names(), data.folder.name

@@ -88,7 +88,7 @@ def _prepare(builder: tfds.core.DatasetBuilder, bars: bool) -> None:
         with (
             _locked(builder),
             contextlib.redirect_stdout(nowhere),
-            contextlib.redirect_stderr(sys.stderr if bars else nowhere),
+            contextlib.redirect_stderr(sys.stderr if bars and sys.stderr.isatty() else nowhere),
         ):
             builder.download_and_prepare()  # returns at once if another process has prepared it meanwhile
             builder.info.read_from_directory(builder.data_path)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
+import io
 import pathlib
+import sys
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -162,9 +165,10 @@ def _find_weights(name: str, file: str, published: tuple[str, str, str]) -> tupl
     url, algorithm, expected = published
     if not file:
         try:
-            file = tf.keras.utils.get_file(
-                url.rpartition("/")[2], url, cache_subdir="models", file_hash=expected, hash_algorithm=algorithm
-            )
+            with contextlib.redirect_stdout(sys.stdout if sys.stdout.isatty() else io.StringIO()):  # Keras's bar
+                file = tf.keras.utils.get_file(
+                    url.rpartition("/")[2], url, cache_subdir="models", file_hash=expected, hash_algorithm=algorithm
+                )
         except Exception as error:  # Keras raises nothing more specific
             raise UserError(
                 f"the weights of the features {name} could not be downloaded ({first_line(error)[:REASON_LENGTH]});"

@@ -24,6 +24,7 @@ from cyclegan.inspection.findings import DUPLICATES, UNREADABLE_FILES, Finding
 from cyclegan.inspection.inspection import BINS, FLAGS, Inspection, outlined, thumbnail
 from cyclegan.run import html_report
 
+FINDINGS = '<nav aria-label="Findings">'  # in each page
 TEMPLATE = pathlib.Path(__file__).with_name("page.html")  # page.css lies beside it
 MAX_IMAGES = 12  # images shown for a finding; the page lists the names of all others
 IMAGE_SIDE = 192  # pixels of the images of the page at most
@@ -140,11 +141,22 @@ def _flags_of_inspection(data: DataConfig, value_ranges: Mapping[str, str | None
 
 
 def check_folder(folder: str | os.PathLike[str], dataset: str | os.PathLike[str]) -> None:
-    """Make the folder of a page, and check that training will not take its images for images of the dataset."""
+    """Make the folder of a page.
+
+    Raises:
+        UserError: Training would take its images for images of the dataset, or it holds another page or a run.
+    """
     path = pathlib.Path(os.path.realpath(os.path.expanduser(folder)))
     for split in SPLITS:
         if pathlib.Path(os.path.realpath(os.path.join(os.path.expanduser(dataset), split))) in (path, *path.parents):
             raise UserError(f"--html {folder}: lies among the images; expected a folder outside of {split}")
+    page = path / "index.html"
+    is_other = page.is_file() and FINDINGS not in page.read_text(encoding="utf-8", errors="replace")
+    if is_other or (path / "config.json").is_file():
+        raise UserError(
+            f"--html {folder}: holds {'another index.html' if is_other else 'a run'}; expected a new folder, or one of"
+            " an earlier inspection"
+        )
     try:
         (path / "images").mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -91,7 +91,9 @@ def check_output_dir(config: Config) -> None:
     if not present.exists():
         missing = describe_missing(present)
         raise UserError(f"--output_dir {path}: {present}: {missing}; expected a folder that can be written to")
-    if present.is_dir() and not os.access(present, os.W_OK | os.X_OK):
+    if not present.is_dir():
+        raise UserError(f"--output_dir {path}: {present} is a file; expected a folder that can be written to")
+    if not os.access(present, os.W_OK | os.X_OK):
         raise UserError(
             f"--output_dir {path}: {present} can't be written to; expected a folder that can be written to: use another"
             " one"

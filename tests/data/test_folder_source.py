@@ -173,6 +173,10 @@ def test_missing_and_empty_folders_are_named(folder, tmp_path):
         load("nowhere")
     with pytest.raises(UserError, match=r"no such folder \(do you mean cycle_gan/horse2zebra\?\); expected"):
         load("horse2zebra")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").touch()
+    with pytest.raises(UserError, match="/run: a run, not a folder of images; --output_dir .*/run resumes it"):
+        load(tmp_path / "run")
     with pytest.raises(UserError, match="0.jpg: a file; expected a folder with trainA and trainB"):
         load(folder / "trainB" / "0.jpg")
     with pytest.raises(UserError, match="trainA: no such folder; expected images of one domain in trainA"):

@@ -84,11 +84,17 @@ def test_the_contact_sheet_leaves_out_unreadable_files(tmp_path):
     (tmp_path / "trainA" / "broken.png").write_bytes(b"no image")
     report.check_folder(tmp_path / "report", tmp_path)
     text = report.write(tmp_path / "report", inspect(tmp_path)).read_text(encoding="utf-8")
+    report.check_folder(tmp_path / "report", tmp_path)  # another inspection may replace it
     assert "<h2>What the networks will see</h2>" in text and text.count('src="images/train') == 2 * report.CROPS
 
 
 def test_folders_of_pages_are_checked(tmp_path):
     sound_folder(tmp_path / "data")
+    for name, content, what in (("index.html", "<p>mine", "another index.html"), ("config.json", "{}", "a run")):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(UserError, match=f"holds {what}; expected a new folder, or one of an earlier inspection"):
+            report.check_folder(tmp_path, tmp_path / "data")
+        (tmp_path / name).unlink()
     with pytest.raises(UserError, match="lies among the images; expected a folder outside of trainA"):
         report.check_folder(tmp_path / "data/trainA/report", tmp_path / "data")
     assert not (tmp_path / "data/trainA/report").exists()

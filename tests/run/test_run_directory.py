@@ -138,7 +138,7 @@ def test_a_resumed_run_keeps_its_measured_range(tmp_path):
         assert new.config.data.value_range_x == "auto"
 
 
-@pytest.mark.parametrize("name, reason", [("file/run", "Not a directory"), ("loop/run", "leads back to itself")])
+@pytest.mark.parametrize("name, reason", [("file/run", "file is a file"), ("loop/run", "leads back to itself")])
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path, name, reason):
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to("loop")

@@ -15,6 +15,7 @@ case "$*" in
   *"print("*) echo {version} ;;
   *"sys.exit"*) exit {works} ;;
   "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+  "-m pip "*" check") cat conflicts; exit 1 ;;
   "-m pip "*) echo "$*" >> {log}; exit {pip} ;;
   *) exit 1 ;;
 esac
@@ -70,6 +71,10 @@ def test_setup_makes_the_environment_once(machine):
     assert second.returncode == 0 and second.stdout == "" and machine.installed() == ["requirements.txt"]
     (machine.clone / "requirements.txt").write_text("something else\n")
     assert machine.setup().returncode == 0 and len(machine.installed()) == 2
+    conflicts = machine.clone / "conflicts"
+    for package, times in (("torch", 2), ("tensorflow-cpu", 3)):  # another NumPy breaks TensorFlow
+        conflicts.write_text(f"{package} 2.15.1 has requirement numpy<2, but you have numpy 2.2.6.\n")
+        assert machine.setup().returncode == 0 and len(machine.installed()) == times
 
 
 def test_setup_retries_a_failed_installation(machine):
