@@ -58,13 +58,16 @@ def check_result(path: str, flag: str, ending: str) -> pathlib.Path:
     """Return the path of a file of results to write or replace, given by a flag.
 
     Raises:
-        UserError: Its name has another ending, it is a file of a run, or it can't be written.
+        UserError: Its name has another ending or is that of a run's file, or there is an image that is no plot, or it
+            can't be written.
     """
     if not path.lower().endswith(ending):
         raise UserError(f"{flag} {printable(path)}: expected a name that ends in {ending}")
     file = pathlib.Path(path).expanduser()
-    if WRITTEN.fullmatch(file.name) and _holds_run(file.parent):
-        raise UserError(f"{flag} {printable(path)}: a file of the run {printable(file.parent)}; expected another name")
+    if WRITTEN.fullmatch(file.name):
+        raise UserError(f"{flag} {printable(path)}: the name of a file of a run; expected another name")
+    if ending == ".png" and file.is_file() and b"Matplotlib" not in file.read_bytes()[:200]:
+        raise UserError(f"{flag} {printable(path)}: another image; expected a new name, or an earlier comparison")
     return whole_file.check_file(path)
 
 

@@ -67,7 +67,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     runtime = "web: folder of the npm package onnxruntime-web, or cdn for the public one (default: copied with npm)"
     add("--runtime", metavar="DIR", help=runtime)
-    add("--overwrite", action="store_true", help="replace OUT if it exists")
+    add("--overwrite", action="store_true", help="replace OUT if it exists; a folder keeps the files of others")
     return parser.parse_args(argv)
 
 
@@ -139,7 +139,7 @@ def export_run(  # noqa: PLR0913  the flags of the command
         logger.info(levels)
     else:
         logger.warning("%s, more than the %g of rounding; look at translations", levels, options.tolerance)
-    if format == "hub":
+    if format == "hub" and hub.license_of(out) == "unknown":
         logger.info("%s: set its `license`, now unknown, before you upload the folder", out / "README.md")
     if format == "web":
         logger.info("to look at the page: python -m http.server -d %s", shlex.quote(str(out)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 
 from cyclegan import whole_file
 from cyclegan.errors import UserError, printable
@@ -11,6 +12,8 @@ from cyclegan.run.run_directory import PATTERN
 
 ENDINGS = {".keras": "keras", ".onnx": "onnx", ".tflite": "tflite"}  # formats by the ending of a file's name
 MARKERS = {"savedmodel": "saved_model.pb", "web": "networks.json", "hub": "scores.json"}  # files in each such folder
+# Files of an earlier export that a new one may not have.
+MADE = re.compile(rf"(x2y|y2x)\.\w+|samples\.png|{'|'.join(map(re.escape, MARKERS.values()))}")
 
 
 def check(out: pathlib.Path, format: str, overwrite: bool = False) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ import tensorflow as tf
 
 from cyclegan import whole_file
 from cyclegan.errors import EXPECTED, UserError, printable
+from cyclegan.export import MADE
 from cyclegan.networks import compat, layers, normalization
 
 INPUT, OUTPUT = "picture", "translated"  # names of the input and the output in exported files
@@ -164,13 +166,18 @@ def export(generator: tf.keras.Model, out: pathlib.Path, images: Sequence[np.nda
 
 @contextlib.contextmanager
 def new_file(out: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield a path of the same name to write a file or a folder to, and move it to `out` if no error occurs."""
+    """Yield a path of the same name to write a file or a folder to, and move it to `out` if no error occurs.
+
+    If a folder replaces one, others' files in that one, such as `.git`, are kept.
+    """
     try:
         whole_file.refuse_special(out)
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".export-", dir=out.parent) as folder:
             made = pathlib.Path(folder) / out.name
             yield made
+            if out.is_dir() and made.is_dir():
+                _keep_others(out, made)
             if os.path.lexists(out):
                 os.rename(out, made.with_name(".old"))  # which is removed with the temporary folder
             os.rename(made, out)
@@ -179,6 +186,17 @@ def new_file(out: pathlib.Path) -> Iterator[pathlib.Path]:
             f"{printable(out)} can't be written ({error.strerror or printable(error)}); expected"
             f" {EXPECTED.get(error.errno or 0, 'a file or folder that can be replaced, and a writable folder')}"
         ) from error
+
+
+def _keep_others(old: pathlib.Path, new: pathlib.Path) -> None:
+    """Copy what no export has made from an old folder to a new one."""
+    for path in old.iterdir():
+        if os.path.lexists(new / path.name) or MADE.fullmatch(path.name):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.copytree(path, new / path.name, symlinks=True)
+        else:
+            shutil.copy2(path, new / path.name, follow_symlinks=False)
 
 
 def write_checked(

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import pathlib
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 import cyclegan
-from cyclegan.config import serialization
+from cyclegan.config import Config, serialization
 from cyclegan.config.config import SETTINGS_OF_A_WORKER, all_settings
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import counted, printable
@@ -102,20 +103,31 @@ def export(
         paths = {"output_dir": run.output_dir, "init_from": run.init_from}
         paths.update({} if data.is_tfds else {"dataset": data.dataset})
         names = {name: path and printable(os.path.basename(os.path.normpath(path))) for name, path in paths.items()}
-        config = saved.config.replace(**names, data_dir=None, wandb=None, mlflow=None)
+        state = model.train_state  # its settings are those of this checkpoint, which a resumed run may have changed
+        config = Config.from_settings(saved.config.settings(), **state.settings)
+        config = config.replace(**names, data_dir=None, wandb=None, mlflow=None)
         serialization.save(made / "config.json", config, saved.stack, saved.data, saved.imported)
         grids = sorted(model.path.glob("samples/epoch_*.png"))
         if grids:
             shutil.copyfile(grids[-1], made / "samples.png")
         has_best = not serialization.few_held_out(saved.data)
         log = model.path / "metrics.jsonl"
-        scores = best_and_last(metrics_log.epochs(log), model.train_state.epoch, has_best)
+        scores = best_and_last(metrics_log.epochs(log), state.epoch, has_best)
         changes = metrics_log.changes(metrics_log.read(log, logging.DEBUG))  # `epochs` warns of damaged lines
+        changes = [each for each in changes if each[0] < state.epoch + bool(state.train.pairs_done)]
         (made / MARKERS["hub"]).write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
         card = write_card(saved._replace(config=config), model, [*generators], scores, changes)
         card = card if grids else card.replace(GRID, "")
+        card = card.replace("license: unknown", f"license: {license_of(out)}", 1)
         (made / "README.md").write_text(card, encoding="utf-8")
     return max(differences)
+
+
+def license_of(card: pathlib.Path) -> str:
+    """Return the license that the model card in a folder names; "unknown" without a card."""
+    text = (card / "README.md").read_text(encoding="utf-8") if (card / "README.md").is_file() else ""
+    found = re.search(r"^license: (.+)$", text, re.MULTILINE)
+    return found[1] if found else "unknown"
 
 
 def best_and_last(epochs: Sequence[Mapping[str, Any]], last: int, has_best: bool) -> dict[str, dict[str, float]]:
@@ -172,7 +184,7 @@ def write_card(
         dataset=data.dataset,
         images=" ".join(text for text in counts if "bytes" not in text),
         flags=" ".join(flags),
-        changes=f" These are the last ones; changes during training:\n{changed}" if changed else "",
+        changes=f" These are those of the checkpoint; changes before it:\n{changed}" if changed else "",
         scores="\n".join(f"| {' | '.join(row)} |" for row in rows),
         chosen=chosen,
         epochs=f"{state.epoch} of {counted(config.optimization.epochs, 'epoch')}",

@@ -151,11 +151,13 @@ def check_folder(folder: str | os.PathLike[str], dataset: str | os.PathLike[str]
         if pathlib.Path(os.path.realpath(os.path.join(os.path.expanduser(dataset), split))) in (path, *path.parents):
             raise UserError(f"--html {folder}: lies among the images; expected a folder outside of {split}")
     page = path / "index.html"
-    is_other = page.is_file() and FINDINGS not in page.read_text(encoding="utf-8", errors="replace")
-    if is_other or (path / "config.json").is_file():
+    is_own = page.is_file() and FINDINGS in page.read_text(encoding="utf-8", errors="replace")
+    found = ["a run"] * (path / "config.json").is_file() + ["another index.html"] * (page.is_file() and not is_own)
+    if not is_own and (path / "images").is_dir() and any((path / "images").iterdir()):
+        found.append("files in images/")
+    if found:
         raise UserError(
-            f"--html {folder}: holds {'another index.html' if is_other else 'a run'}; expected a new folder, or one of"
-            " an earlier inspection"
+            f"--html {folder}: holds {' and '.join(found)}; expected a new folder, or one of an earlier inspection"
         )
     try:
         (path / "images").mkdir(parents=True, exist_ok=True)

@@ -224,6 +224,8 @@ def test_mistakes_are_one_sentence(tmp_path, runs):
         compare.read([tmp_path])
     with pytest.raises(UserError, match=r"--png notes\.txt: expected a name that ends in \.png"):
         compare.main([str(runs[0]), "--png", "notes.txt"])
+    with pytest.raises(UserError, match=r"photos/photo\.png: another image; expected a new name, or an earlier compar"):
+        compare.main([str(runs[0]), "--png", f"{tmp_path}/photos/photo.png"])
     new = make_run(tmp_path / "new", [])
     assert compare.notes(compare.read([runs[0], new]))[0] == "new: has no metrics"
     with pytest.raises(UserError, match="new: no metrics yet; expected a run that finished an epoch"):

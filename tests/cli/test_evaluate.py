@@ -21,13 +21,10 @@ RESULT = {"run": "runs/a", "checkpoint": "epoch_0001", "epoch": 1, "step": 2, "d
         ("/proc/new/scores.json", "/proc: No such file or directory; expected a folder that can be written to"),
         (str(ROOT), "expected a name that ends in .json"),
         (os.devnull, "expected a name that ends in .json"),
-        ("run/config.json", "--json run/config.json: a file of the run run; expected another name"),
+        ("run/config.json", "--json run/config.json: the name of a file of a run; expected another name"),
     ],
 )
-def test_the_file_of_the_scores_is_checked_first(tmp_path, monkeypatch, file, text):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text("{}")
+def test_the_file_of_the_scores_is_checked_first(tmp_path, file, text):
     with pytest.raises(UserError) as error:
         evaluate.main([str(tmp_path / "no run"), "--json", file])
     assert text in str(error.value)

@@ -140,6 +140,7 @@ def test_a_folder_for_a_model_hub(run, tmp_path, monkeypatch, caplog):
     lines[1]["score/x2y/KID_std"] = 0.5
     changed = {"event": metrics_log.CHANGED, "changes": ["lr 0.1 -> 0.2", "filters 4 -> 8"]}
     lines.insert(1, {"split": "steps", "epoch": 1, "step": 1, **changed})
+    lines.append({"split": "steps", "epoch": 2, "step": 2, **changed, "changes": ["later"]})
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     out = tmp_path / "card"
     caplog.set_level(logging.INFO, "cyclegan.export")
@@ -163,9 +164,16 @@ def test_a_folder_for_a_model_hub(run, tmp_path, monkeypatch, caplog):
     card = (out / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlicense: ") and "| error/MAE(X, F(G(X))) | 0.1 (epoch 1) | 0.3 (epoch 2) |" in card
     assert "| score/x2y/KID_std | - | 0.5 (epoch 2) |" in card
-    assert "changes during training:\n\n- lr 0.1 -> 0.2, filters 4 -> 8 after epoch 1\n\n## Scores" in card
+    assert "changes before it:\n\n- lr 0.1 -> 0.2, filters 4 -> 8 after epoch 1\n\n## Scores" in card
     assert "--filters 4" in card and "`data`" in card and "## Limits" in card and "![" in card
     assert str(tmp_path) not in "".join(path.read_text() for path in (out / "README.md", out / "config.json"))
+    (out / "README.md").write_text(card.replace("license: unknown", "license: mit"))
+    (out / ".git" / "refs").mkdir(parents=True)
+    (out / "LICENSE").symlink_to("nowhere")
+    (out / "notes").write_text("mine")
+    assert export.main([str(run), str(out), "--format", "hub", "--direction", "x2y", "--overwrite"]) < 0.01
+    assert (out / "README.md").read_text().startswith("---\nlicense: mit\n") and (out / ".git" / "refs").is_dir()
+    assert (out / "LICENSE").is_symlink() and (out / "notes").read_text() == "mine" and not (out / "y2x.onnx").exists()
     code = re.search(r"```python\n(.*?)```", card, re.DOTALL)[1]
     Image.new("RGB", (50, 40)).save(out / "image.jpg")
     monkeypatch.chdir(out)

@@ -90,8 +90,13 @@ def test_the_contact_sheet_leaves_out_unreadable_files(tmp_path):
 
 def test_folders_of_pages_are_checked(tmp_path):
     sound_folder(tmp_path / "data")
-    for name, content, what in (("index.html", "<p>mine", "another index.html"), ("config.json", "{}", "a run")):
-        (tmp_path / name).write_text(content)
+    (tmp_path / "images").mkdir()
+    for name, what in (
+        ("index.html", "another index.html"),
+        ("config.json", "a run"),
+        ("images/a", "files in images/"),
+    ):
+        (tmp_path / name).write_text("mine")
         with pytest.raises(UserError, match=f"holds {what}; expected a new folder, or one of an earlier inspection"):
             report.check_folder(tmp_path, tmp_path / "data")
         (tmp_path / name).unlink()
