@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cyclegan import terminal
-from cyclegan.cli import check_run
+from cyclegan.cli import check_run, describe_path
 from cyclegan.config.command_line import ArgumentParser, direction_name, size
 from cyclegan.config.sections import DIRECTIONS
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, printable
 from cyclegan.export import ENDINGS, check
 from cyclegan.inference.conversions import check_size
 
@@ -104,6 +104,7 @@ def export_run(  # noqa: PLR0913  the flags of the command
     size = None if size is None else check_size(size)
     _check_flags(format, float16=float16, int8=int8, runtime=runtime, uint8=uint8, size=size)
     check(out, format, overwrite)
+    _check_pictures(pictures)
     with terminal.phase("Starting TensorFlow", if_slow=True), terminal.start():
         from cyclegan.data.sources import comparison_images
         from cyclegan.export import exporter, hub, web_page
@@ -167,6 +168,12 @@ def _check_flags(format: str, **given: Any) -> None:
             raise UserError(f"--{flag} with --format {format}: only {', '.join(FLAGS[flag])} has it; drop the flag")
     if given["float16"] and given["int8"]:
         raise UserError("--float16 with --int8: expected one of them")
+
+
+def _check_pictures(pictures: Sequence[str]) -> None:
+    for picture in map(pathlib.Path, pictures):
+        if not picture.expanduser().is_file():
+            raise UserError(f"--pictures {printable(picture)}: {describe_path(picture)}; expected image files")
 
 
 def _size(out: pathlib.Path) -> str:

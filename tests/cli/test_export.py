@@ -98,7 +98,8 @@ def test_a_difference_that_files_show_is_a_warning(run, tmp_path, caplog, monkey
         ("b.keras --format onnx", "b.keras: --format onnx expects a name that ends in .onnx"),
         ("b.onnx --format savedmodel", "b.onnx: --format savedmodel expects a name without an ending"),
         ("out --format onnx --size 30", "--size 30x30: expected multiples of 4 pixels"),
-        ("out --format onnx --pictures no.png", r"1 of 2 images cannot be used.*no.png"),
+        ("out --format onnx --pictures no.png", r"--pictures no.png: no file or folder.*; expected image files"),
+        ("out --format onnx --pictures .", r"--pictures \.: a .*; expected image files"),
     ],
 )
 def test_impossible_requests_are_refused_first(run, tmp_path, monkeypatch, flags, text):
