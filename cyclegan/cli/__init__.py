@@ -54,20 +54,20 @@ def check_run(
     raise UserError(f"{what}; expected {runs_in(folder) or 'the folder of a run, see --output_dir of training'}")
 
 
-def check_result(path: str, flag: str, ending: str) -> pathlib.Path:
-    """Return the path of a file of results to write or replace, given by a flag.
+def check_result(path: str, flag: str, ending: str, mark: bytes) -> pathlib.Path:
+    """Return the path of a file of results, given by a flag, to write, or to replace one that holds a mark.
 
     Raises:
-        UserError: Its name has another ending or is that of a run's file, or there is an image that is no plot, or it
-            can't be written.
+        UserError: Its name has another ending or is that of a run's file, another kind of file has it, or it can't be
+            written.
     """
     if not path.lower().endswith(ending):
         raise UserError(f"{flag} {printable(path)}: expected a name that ends in {ending}")
     file = pathlib.Path(path).expanduser()
     if WRITTEN.fullmatch(file.name):
         raise UserError(f"{flag} {printable(path)}: the name of a file of a run; expected another name")
-    if ending == ".png" and file.is_file() and b"Matplotlib" not in file.read_bytes()[:200]:
-        raise UserError(f"{flag} {printable(path)}: another image; expected a new name, or an earlier comparison")
+    if file.is_file() and (content := file.read_bytes()) and mark not in content:
+        raise UserError(f"{flag} {printable(path)}: another file; expected a new name, or an earlier result to replace")
     return whole_file.check_file(path)
 
 

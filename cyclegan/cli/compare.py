@@ -321,8 +321,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--png", default="comparison.png", metavar="FILE", help=png)
     parser.add_argument("--json", metavar="FILE", help="also write settings and metrics to this file, replaced")
     arguments = parser.parse_args(argv)
-    file = check_result(arguments.png, "--png", ".png")
-    data = check_result(arguments.json, "--json", ".json") if arguments.json else None
+    file = check_result(arguments.png, "--png", ".png", b"Matplotlib")
+    data = check_result(arguments.json, "--json", ".json", b'"curves"') if arguments.json else None
     files = [path for path in arguments.runs if os.path.isfile(path)]  # beside the runs, by the pattern runs/*
     folders = [path for path in arguments.runs if path not in files] or files
     runs = read(folders)

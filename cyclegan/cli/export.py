@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclegan import terminal
 from cyclegan.cli import check_run, describe_path
+from cyclegan.config import serialization
 from cyclegan.config.command_line import ArgumentParser, direction_name, size
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError, printable
@@ -140,10 +141,7 @@ def export_run(  # noqa: PLR0913  the flags of the command
         logger.info(levels)
     else:
         logger.warning("%s, more than the %g of rounding; look at translations", levels, options.tolerance)
-    if format == "hub" and hub.license_of(out) == "unknown":
-        logger.info("%s: set its `license`, now unknown, before you upload the folder", out / "README.md")
-    if format == "web":
-        logger.info("to look at the page: python -m http.server -d %s", shlex.quote(str(out)))
+    _log_advice(out, format, model.path)
     return difference
 
 
@@ -174,6 +172,18 @@ def _check_pictures(pictures: Sequence[str]) -> None:
     for picture in map(pathlib.Path, pictures):
         if not picture.expanduser().is_file():
             raise UserError(f"--pictures {printable(picture)}: {describe_path(picture)}; expected image files")
+
+
+def _log_advice(out: pathlib.Path, format: str, run: pathlib.Path) -> None:
+    """Log what the user has to do with an export."""
+    from cyclegan.export import hub
+
+    if hub.is_masked(serialization.load(run / "config.json").data):
+        logger.warning(hub.MASKED)
+    if format == "hub" and hub.license_of(out) == "unknown":
+        logger.info("%s: set its `license`, now unknown, before you upload the folder", out / "README.md")
+    if format == "web":
+        logger.info("to look at the page: python -m http.server -d %s", shlex.quote(str(out)))
 
 
 def _size(out: pathlib.Path) -> str:

@@ -240,6 +240,7 @@ def _uncropped(data: DataConfig, multiple: int, files: Mapping[str, ImageFiles])
 def _add_masks(data: DataConfig, files: Mapping[str, ImageFiles], bars: bool) -> Sequence[str]:
     """Give the images of a folder with maskA or maskB their masks; return remarks for the user."""
     notes: list[str] = []
+    problems: list[str] = []
     for domain in "AB" * bool(data.folder):
         folder = os.path.join(data.folder or "", f"mask{domain}")
         if not os.path.lexists(folder):
@@ -255,13 +256,19 @@ def _add_masks(data: DataConfig, files: Mapping[str, ImageFiles], bars: bool) ->
         masks = dict(zip(names, folder_source.find_masks(folder, names, data)))
         if missing := [printable(name) for name in names if not masks[name]]:
             more = ", ..." * (len(missing) > loading.MAX_NAMED)
-            raise UserError(
+            problems.append(
                 f"{folder}: no mask for {len(missing)} of {len(names)} images; expected an image of the same name for"
                 f" each of them: {', '.join(missing[: loading.MAX_NAMED])}{more}"
             )
+            continue
         for part in parts:
-            part.masks = _load_masks(folder, part, [mask for name in part.names if (mask := masks[name])], bars)
+            try:
+                part.masks = _load_masks(folder, part, [mask for name in part.names if (mask := masks[name])], bars)
+            except UserError as error:
+                problems.append(f"{error}")
         notes.append(f"Masks: {folder} has one for each of {len(names)} images; the networks change nothing outside")
+    if problems:
+        raise UserError("; ".join(problems))
     return notes
 
 
@@ -270,11 +277,14 @@ def _load_masks(folder: str, images: ImageFiles, masks: Sequence[Name], bars: bo
     title = f"masks of {images.split}"
     facts = loading.check_files({title: masks}, {title: 1}, bars, ranged=[title])[title]
     sizes, expected = loading.sizes_of(facts), loading.sizes_of(images.facts)
-    for i in np.flatnonzero((sizes != expected).any(axis=1)).tolist():
-        raise UserError(
+    if wrong := np.flatnonzero((sizes != expected).any(axis=1)).tolist():
+        texts = [
             f"{printable(masks[i])} has {geometry.format_size(sizes[i])}; expected {geometry.format_size(expected[i])},"
             f" as its image {printable(images.names[i])} has"
-        )
+            for i in wrong[: loading.MAX_NAMED]
+        ]
+        more = [f"and {len(wrong) - loading.MAX_NAMED} more"] * (len(wrong) > loading.MAX_NAMED)
+        raise UserError("; ".join([*texts, *more]))
     names = [folder_source.name_below(folder, mask) for mask in masks]
     return ImageFiles(title, masks, facts, images.sizes, channels=1, names=names, is_mask=True)
 

@@ -50,10 +50,9 @@ Trained by version {version} of the program CycleGAN on every GPU.
 import numpy as np, onnxruntime
 from PIL import Image
 
-image = Image.open("image.jpg").convert("{mode}").resize(({width}, {height}))
-x = np.asarray(image, np.float32).reshape(1, {height}, {width}, {channels}) / 127.5 - 1
+{read}
 (y,) = onnxruntime.InferenceSession("{direction}.onnx").run(["{output}"], {{"{input}": x}})
-Image.fromarray(np.rint((y[0] + 1) * 127.5).astype(np.uint8).squeeze()).save("translation.png")
+{write}
 ```
 
 ## Training
@@ -72,13 +71,24 @@ Settings: `{flags}`. `config.json` has all of them.{changes}
 
 - The networks know images like those of the training data, of {width} x {height} pixels, and nothing else.
 - They invent what the target domain usually shows. Translations are no measurements, no evidence and no diagnoses.
-- They were trained for {epochs}.{warnings}
+- They were trained for {epochs}.{masks}{warnings}
 
 ## License
 
 The program has the license Apache-2.0. The training images decide which license these weights can have: set
 `license` above before you upload the folder.
 """
+
+# Code of the card that reads an image and writes its translation, without and with a value range.
+READ = """\
+image = Image.open("image.jpg").convert("{mode}").resize(({width}, {height}))
+x = np.asarray(image, np.float32).reshape(1, {height}, {width}, {channels}) / 127.5 - 1"""
+READ_RANGE = """\
+values = np.asarray(Image.open("image.png"), np.float32)  # from {low:g} to {high:g}
+x = np.clip((values - {low:g}) / {span:g}, 0, 1).reshape(1, *values.shape[:2], {channels}) * 2 - 1"""
+WRITE = 'Image.fromarray(np.rint((y[0] + 1) * 127.5).astype(np.uint8).squeeze()).save("translation.png")'
+WRITE_RANGE = 'np.save("translation.npy", (y[0] + 1) / 2 * {span:g} + {low:g})  # from {low:g} to {high:g}'
+MASKED = "The networks were trained with masks: outside of a mask, keep the pixels of the input"
 
 
 def export(
@@ -173,10 +183,15 @@ def write_card(
     ranges = {domain: value_range for domain in "XY" if (value_range := data.value_range(domain))}
     changed = "".join(f"\n- {printable(metrics_log.describe_change(*change))}" for change in changes)
     counts = (f"{split} has {text.partition(' (')[0]}." for split, text in saved.data.items() if "(" in text)
+    source, target = (ranges.get(DIRECTIONS[directions[0]][i]) for i in (0, 1))
+    size = {"width": width, "height": height, "channels": channels, "mode": "L" if channels == 1 else "RGB"}
     return CARD.format(
+        read=_with_range(READ, READ_RANGE, source, size),
+        write=_with_range(WRITE, WRITE_RANGE, target, size),
+        masks=f"\n- {MASKED}." if is_masked(saved.data) else "",
         **{"name": printable(model.path.resolve().name), "objective": config.objective.objective},
-        **{"width": width, "height": height, "channels": channels, "direction": directions[0], "input": INPUT},
-        **{"output": OUTPUT, "multiple": config.networks.multiple, "mode": "L" if channels == 1 else "RGB"},
+        **{"width": width, "height": height, "direction": directions[0], "input": INPUT},
+        **{"output": OUTPUT, "multiple": config.networks.multiple},
         **saved.stack,
         directions=" and ".join(f"`{each}` from {' to '.join(DIRECTIONS[each])}" for each in directions),
         version=cyclegan.__version__,
@@ -190,3 +205,14 @@ def write_card(
         epochs=f"{state.epoch} of {counted(config.optimization.epochs, 'epoch')}",
         warnings="".join(f"\n- Training warned: {text}." for text in state.warned),
     )
+
+
+def is_masked(data: Mapping[str, Any]) -> bool:
+    """Return whether a run was trained with masks, given `SavedConfig.data`."""
+    return any(name.startswith("masks of ") for name in data)
+
+
+def _with_range(code: str, code_of_range: str, limits: tuple[float, float] | None, size: Mapping[str, Any]) -> str:
+    if limits is None:
+        return code.format(**size)
+    return code_of_range.format(low=limits[0], high=limits[1], span=limits[1] - limits[0], **size)

@@ -224,7 +224,10 @@ def test_mistakes_are_one_sentence(tmp_path, runs):
         compare.read([tmp_path])
     with pytest.raises(UserError, match=r"--png notes\.txt: expected a name that ends in \.png"):
         compare.main([str(runs[0]), "--png", "notes.txt"])
-    with pytest.raises(UserError, match=r"photos/photo\.png: another image; expected a new name, or an earlier compar"):
+    (tmp_path / "scores.json").write_text('{"directions": {}}')
+    with pytest.raises(UserError, match=r"--json .*/scores\.json: another file; expected a new name, or an earlier"):
+        compare.main([str(runs[0]), "--png", f"{tmp_path}/a.png", "--json", f"{tmp_path}/scores.json"])
+    with pytest.raises(UserError, match=r"photos/photo\.png: another file; expected a new name, or an earlier result"):
         compare.main([str(runs[0]), "--png", f"{tmp_path}/photos/photo.png"])
     new = make_run(tmp_path / "new", [])
     assert compare.notes(compare.read([runs[0], new]))[0] == "new: has no metrics"

@@ -181,6 +181,20 @@ def test_a_folder_for_a_model_hub(run, tmp_path, monkeypatch, caplog):
     exec(code, {})
     with Image.open(out / "translation.png") as translation:
         assert translation.size == (32, 32)
+    saved = json.loads((run / "config.json").read_text())
+    saved["config"]["data"].update({"value_range_x": "40:90", "value_range_y": "7:10"})
+    saved["data"]["masks of trainA"] = "3 images (1)"
+    (run / "config.json").write_text(json.dumps(saved))
+    export.main([str(run), str(out), "--format", "hub", "--overwrite"])
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert hub.MASKED in card and hub.MASKED in caplog.messages
+    Image.new("RGB", (32, 32), (40, 65, 90)).save(out / "image.png")
+    monkeypatch.chdir(out)
+    values: dict = {}
+    exec(re.search(r"```python\n(.*?)```", card, re.DOTALL)[1], values)
+    assert values["x"].shape == (1, 32, 32, 3) and values["x"][0, 0, 0].tolist() == [-1, 0, 1]
+    translation = np.load(out / "translation.npy")
+    np.testing.assert_allclose(translation, (values["y"][0] + 1) * 1.5 + 7, rtol=1e-6)
 
 
 @pytest.mark.sampled

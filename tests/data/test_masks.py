@@ -86,6 +86,11 @@ def test_each_image_needs_one_mask_of_its_size(folder):
     save(moved.with_suffix(".png"), 0, (24, 23))
     with pytest.raises(UserError, match="sub/3.png has 24 x 23 pixels; expected 24 x 24 pixels, as its image trainA"):
         load(folder)
+    other = next(path for path in sorted(folder.glob("maskB/**/*.*")) if path.is_file())
+    other.rename(folder / "other")
+    with pytest.raises(UserError, match=r"sub/3.png has 24 x 23 .*; .*maskB: no mask for 1 of"):  # all at once
+        load(folder)
+    (folder / "other").rename(other)
     (folder / "aside.tif").rename(moved)
     with pytest.raises(UserError, match=r"sub/3\.(png|tif) and .*sub/3\.(png|tif) have the same name"):
         load(folder)
