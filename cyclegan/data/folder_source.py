@@ -133,13 +133,15 @@ def find(folder: pathlib.Path, data: DataConfig, splits: Sequence[str], bars: bo
         if not has_test:
             images[train], images[test], note = hold_out(images[train], os.path.join(folder, train))
             notes.append(f"No {test} in {folder}: {note}")
+    if renames := _renames(folder):  # of folders that are optional, and would be left out
+        raise UserError(f"{folder}{renames}; expected these names")
     sources = {split: images[split][: data.max_dataset_size] for split in splits}
     return Found(sources, {split: [name_below(folder, each) for each in sources[split]] for split in splits}, notes)
 
 
 def _renames(folder: pathlib.Path) -> str:
     """Return which folders to rename because only the case of their names is wrong; "" if there are none."""
-    cases = {split.lower(): split for split in ("trainA", "trainB", "testA", "testB")}
+    cases = {name.lower(): name for name in ("trainA", "trainB", "testA", "testB", "maskA", "maskB")}
     found = {name: cases.get(name.lower(), name) for name in sorted(os.listdir(folder))}
     wrong = [f"{name} to {split}" for name, split in found.items() if not os.path.lexists(folder / split)]
     return f": rename {', '.join(wrong)}" if wrong else ""

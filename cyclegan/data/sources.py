@@ -254,16 +254,16 @@ def _add_masks(data: DataConfig, files: Mapping[str, ImageFiles], bars: bool) ->
         parts = [part for split, part in files.items() if split.endswith(domain)]
         names = [name for part in parts for name in part.names]
         masks = dict(zip(names, folder_source.find_masks(folder, names, data)))
-        if missing := [printable(name) for name in names if not masks[name]]:
+        missing = [printable(name) for name in names if not masks[name]]
+        if missing:
             more = ", ..." * (len(missing) > loading.MAX_NAMED)
             problems.append(
                 f"{folder}: no mask for {len(missing)} of {len(names)} images; expected an image of the same name for"
                 f" each of them: {', '.join(missing[: loading.MAX_NAMED])}{more}"
             )
-            continue
         for part in parts:
             try:
-                part.masks = _load_masks(folder, part, [mask for name in part.names if (mask := masks[name])], bars)
+                part.masks = _load_masks(folder, part, [masks[name] for name in part.names], bars)
             except UserError as error:
                 problems.append(f"{error}")
         notes.append(f"Masks: {folder} has one for each of {len(names)} images; the networks change nothing outside")
@@ -272,15 +272,16 @@ def _add_masks(data: DataConfig, files: Mapping[str, ImageFiles], bars: bool) ->
     return notes
 
 
-def _load_masks(folder: str, images: ImageFiles, masks: Sequence[Name], bars: bool) -> ImageFiles:
-    """Return the masks of some images; raise `UserError` if they cannot be used or have other sizes."""
-    title = f"masks of {images.split}"
+def _load_masks(folder: str, images: ImageFiles, found: Sequence[Name | None], bars: bool) -> ImageFiles:
+    """Return the masks of images that have one; raise `UserError` if they cannot be used or have other sizes."""
+    title, indices = f"masks of {images.split}", [i for i, mask in enumerate(found) if mask]
+    masks: list[Name] = [mask for mask in found if mask]
     facts = loading.check_files({title: masks}, {title: 1}, bars, ranged=[title])[title]
-    sizes, expected = loading.sizes_of(facts), loading.sizes_of(images.facts)
+    sizes, expected = loading.sizes_of(facts), loading.sizes_of(images.facts)[indices]
     if wrong := np.flatnonzero((sizes != expected).any(axis=1)).tolist():
         texts = [
             f"{printable(masks[i])} has {geometry.format_size(sizes[i])}; expected {geometry.format_size(expected[i])},"
-            f" as its image {printable(images.names[i])} has"
+            f" as its image {printable(images.names[indices[i]])} has"
             for i in wrong[: loading.MAX_NAMED]
         ]
         more = [f"and {len(wrong) - loading.MAX_NAMED} more"] * (len(wrong) > loading.MAX_NAMED)

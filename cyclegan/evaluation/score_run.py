@@ -85,6 +85,10 @@ class ScoreOptions:
         """Return the folder of the real images of a direction's target domain: a split in `real`, or `real` itself."""
         folder = pathlib.Path(self.real or "").expanduser()
         subfolder = folder / dict(zip("XY", sources.TEST_SPLITS))[DIRECTIONS[direction][1]]
+        if not subfolder.is_dir() and any((folder / name).is_dir() for name in sources.SPLITS):
+            raise UserError(
+                f"--real {folder}: has no {subfolder.name}; expected the folder of one domain, such as trainB"
+            )
         return subfolder if subfolder.is_dir() else folder
 
 

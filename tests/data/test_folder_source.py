@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -189,6 +190,11 @@ def test_missing_and_empty_folders_are_named(folder, tmp_path):
     (folder / "testB" / "a.psd").touch()
     with pytest.raises(UserError, match=r"testB: no images; .* 1 \(.psd\); if they are images, convert them to PNG or"):
         load(folder)
+    shutil.rmtree(folder / "testB")
+    (folder / "MaskA").mkdir()
+    with pytest.raises(UserError, match=": rename MaskA to maskA; expected these names$"):
+        load(folder)
+    (folder / "MaskA").rmdir()
     (folder / "trainA").rename(folder / "TrainA")
     with pytest.raises(
         UserError, match="trainA: no such folder, but TrainA is there; .*trainB: rename TrainA to trainA$"

@@ -83,6 +83,12 @@ def test_each_image_needs_one_mask_of_its_size(folder):
     moved.rename(folder / "aside.tif")
     with pytest.raises(UserError, match=r"maskA: no mask for 1 of 4 images; .*trainA/sub/3.png"):
         load(folder)
+    small = next(path for path in sorted(folder.glob("maskA/**/*.*")) if path.is_file())
+    whole = small.read_bytes()
+    save(small, 0, (24, 22))
+    with pytest.raises(UserError, match=r"maskA: no mask for 1 of 4 .*sub/3.png; .* has 24 x 22 pixels; expected 24"):
+        load(folder)
+    small.write_bytes(whole)
     save(moved.with_suffix(".png"), 0, (24, 23))
     with pytest.raises(UserError, match="sub/3.png has 24 x 23 pixels; expected 24 x 24 pixels, as its image trainA"):
         load(folder)

@@ -282,6 +282,12 @@ def test_refuses_requests_that_cannot_work(run, flags, text):
     assert text in str(error.value)
 
 
+def test_training_images_are_not_taken_for_one_domain(tmp_path):
+    (tmp_path / "trainA").mkdir()
+    with pytest.raises(UserError, match="has no testB; expected the folder of one domain"):
+        score_run.ScoreOptions(real=str(tmp_path)).real_folder("x2y")
+
+
 def test_an_unknown_protocol_is_refused():
     with pytest.raises(UserError, match="--protocol cur: expected cut"):
         score_run.ScoreOptions(protocol="cur")
