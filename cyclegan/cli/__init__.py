@@ -55,7 +55,7 @@ def check_run(
 
 
 def check_result(path: str, flag: str, ending: str, mark: bytes) -> pathlib.Path:
-    """Return the path of a file of results, given by a flag, to write, or to replace one that holds a mark.
+    """Return the path of a file of results, given by a flag, to write, or to replace one that begins with a mark.
 
     Raises:
         UserError: Its name has another ending or is that of a run's file, another kind of file has it, or it can't be
@@ -66,7 +66,7 @@ def check_result(path: str, flag: str, ending: str, mark: bytes) -> pathlib.Path
     file = pathlib.Path(path).expanduser()
     if WRITTEN.fullmatch(file.name):
         raise UserError(f"{flag} {printable(path)}: the name of a file of a run; expected another name")
-    if file.is_file() and (content := file.read_bytes()) and mark not in content:
+    if file.is_file() and (content := file.read_bytes()[:400]) and mark not in content:
         raise UserError(f"{flag} {printable(path)}: another file; expected a new name, or an earlier result to replace")
     return whole_file.check_file(path)
 

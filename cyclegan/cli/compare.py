@@ -34,6 +34,7 @@ ABSENT = "-"  # a setting or a metric that a run lacks
 NOT_COMPARED = {"output_dir", "clear_output_dir"}
 PER_ROW = 4  # plots of the figure
 MIN_SPAN = 0.05  # of an axis, as a share of its largest value: noise that is small must not look steep
+TITLE = "Comparison of runs by cyclegan-compare"  # in the PNG
 STYLES = {"test": "-", "train": "--"}  # of lines
 COLORS = [f"C{i}" for i in range(10)]
 CHANGE: dict[str, Any] = {"linestyle": ":", "linewidth": 1}  # line of a change of settings
@@ -236,7 +237,7 @@ def curves_png(runs: Sequence[Run]) -> bytes:
                 else:
                     axis.set_axis_off()
         figure.legend(handles, labels, loc="upper left", ncols=2, frameon=False)
-        figure.savefig(buffer, format="png")
+        figure.savefig(buffer, format="png", metadata={"Title": TITLE})
     return buffer.getvalue()
 
 
@@ -321,8 +322,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--png", default="comparison.png", metavar="FILE", help=png)
     parser.add_argument("--json", metavar="FILE", help="also write settings and metrics to this file, replaced")
     arguments = parser.parse_args(argv)
-    file = check_result(arguments.png, "--png", ".png", b"Matplotlib")
-    data = check_result(arguments.json, "--json", ".json", b'"curves"') if arguments.json else None
+    file = check_result(arguments.png, "--png", ".png", TITLE.encode())
+    data = check_result(arguments.json, "--json", ".json", b'[\n  {\n    "name": ') if arguments.json else None
     files = [path for path in arguments.runs if os.path.isfile(path)]  # beside the runs, by the pattern runs/*
     folders = [path for path in arguments.runs if path not in files] or files
     runs = read(folders)

@@ -86,6 +86,11 @@ STRETCHED = Kind(
     "Resizing for training changes their shape, and the generators learn it so.",
     "Use --preprocess scale_width_and_crop for high images, --preprocess crop or --image_width for wide ones.",
 )
+EMPTY_MASKS = Kind(
+    "masks with nothing inside",
+    "The networks change nothing in such an image, and learn nothing from it.",
+    "Draw these masks anew (white is inside), or remove the images.",
+)
 REFUSED = Kind("images that training refuses", "It ends at its start, with this message.", "Do what the message says.")
 UNEVEN_DOMAINS = Kind(
     "very different numbers of images",

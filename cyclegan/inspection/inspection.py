@@ -110,21 +110,29 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     facts = {split: measures[splits == number] for number, split in enumerate(SPLITS)}
     narrow = "; ".join(find_narrow(data, found.sources, facts))
     readable = {split: part["readable"] for split, part in facts.items()}
-    domains, masked, refused = None, [], ""
+    domains, masked, refused, empty = None, [], "", ""
     if all(part.any() for part in readable.values()):
         kept_sources = {split: [*itertools.compress(found.sources[split], readable[split])] for split in SPLITS}
         kept_names = {split: [*itertools.compress(found.names[split], readable[split])] for split in SPLITS}
         try:
             domains = load_domains(data, multiple, bars=bars, found=Found(kept_sources, kept_names))
             masked = [*_describe_masks(domains)]
+            empty = ", ".join(_empty_masks(domains))
         except UserError as error:
             refused = printable(error)
     unreadable, *others = _find(data, multiple, names, splits, measures, reasons)
     kinds = [unreadable, Finding(findings.REFUSED, [], note=refused), *others]
-    kinds.append(Finding(findings.NARROW_VALUES, [], note=narrow))
+    kinds += [Finding(findings.NARROW_VALUES, [], note=narrow), Finding(findings.EMPTY_MASKS, [], note=empty)]
     remarks = [*found.notes, *masked, *folder_source.describe_stacks(data, found, facts), *measured]
     kinds = [finding for finding in kinds if finding.count]
     return Inspection(folder, data, names, splits, measures, kinds, remarks, sources, domains)
+
+
+def _empty_masks(domains: Domains) -> Iterator[str]:
+    """Yield the names of masks without any pixel inside."""
+    for name, masks in domains.files.items():
+        if masks.is_mask:
+            yield from (printable(f"{name}: {masks.names[i]}") for i in range(len(masks)) if not masks[i].any())
 
 
 def _describe_masks(domains: Domains) -> Iterator[str]:

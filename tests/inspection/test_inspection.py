@@ -10,7 +10,7 @@ from PIL import Image, ImageCms, ImageDraw
 
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.inspection import report
-from cyclegan.inspection.findings import MIXED, REFUSED, UNREADABLE_FILES
+from cyclegan.inspection.findings import EMPTY_MASKS, MIXED, REFUSED, UNREADABLE_FILES
 from cyclegan.inspection.inspection import BINS, MEASURES, measure
 from tests.data import image_folders
 from tests.images.dicom_samples import dicom, twelve_bits
@@ -214,7 +214,9 @@ def test_masks_are_counted_and_checked(tmp_path):
     save(Image.new("L", (64, 64)), tmp_path / "maskA" / "trainA" / "0.png")
     found = inspect(tmp_path)
     assert "masks of trainA: 0 to 62 % of the pixels are inside, median 31 %" in found.notes
-    assert "masks of testA: 0 to 25 % of the pixels are inside, median 12 %" in found.notes and not found.findings
+    assert "masks of testA: 0 to 25 % of the pixels are inside, median 12 %" in found.notes
+    (black,) = found.findings
+    assert black.kind is EMPTY_MASKS and black.note.count("/0.png") == 2 == black.note.count(".png")
     mask = tmp_path / "maskA" / "trainA" / "1.png"
     mask.write_bytes(mask.read_bytes()[:-30])
     assert REFUSED in {each.kind for each in inspect(tmp_path).findings}
