@@ -58,8 +58,8 @@ def check_result(path: str, flag: str, ending: str, mark: bytes) -> pathlib.Path
     """Return the path of a file of results, given by a flag, to write, or to replace one that begins with a mark.
 
     Raises:
-        UserError: Its name has another ending or is that of a run's file, another kind of file has it, or it can't be
-            written.
+        UserError: The name has another ending or belongs to a file of a run, the file holds something else, or it
+            can't be written.
     """
     if not path.lower().endswith(ending):
         raise UserError(f"{flag} {printable(path)}: expected a name that ends in {ending}")

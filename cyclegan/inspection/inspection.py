@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from PIL import Image
@@ -110,37 +110,35 @@ def inspect(folder: str | os.PathLike[str], data: DataConfig, multiple: int, bar
     facts = {split: measures[splits == number] for number, split in enumerate(SPLITS)}
     narrow = "; ".join(find_narrow(data, found.sources, facts))
     readable = {split: part["readable"] for split, part in facts.items()}
-    domains, masked, refused, empty = None, [], "", ""
+    domains, masked, blank, refused = None, [], [], ""
     if all(part.any() for part in readable.values()):
         kept_sources = {split: [*itertools.compress(found.sources[split], readable[split])] for split in SPLITS}
         kept_names = {split: [*itertools.compress(found.names[split], readable[split])] for split in SPLITS}
         try:
             domains = load_domains(data, multiple, bars=bars, found=Found(kept_sources, kept_names))
-            masked = [*_describe_masks(domains)]
-            empty = ", ".join(_empty_masks(domains))
+            for name, shares in _shares_inside(domains).items():
+                low, middle, high = np.percentile([100 * share for share in shares.values()], (0, 50, 100))
+                masked.append(f"{name}: {low:.0f} to {high:.0f} % of the pixels are inside, median {middle:.0f} %")
+                blank += [printable(f"{name}: {mask}") for mask, share in shares.items() if not share]
         except UserError as error:
             refused = printable(error)
     unreadable, *others = _find(data, multiple, names, splits, measures, reasons)
     kinds = [unreadable, Finding(findings.REFUSED, [], note=refused), *others]
-    kinds += [Finding(findings.NARROW_VALUES, [], note=narrow), Finding(findings.EMPTY_MASKS, [], note=empty)]
+    kinds += [
+        Finding(findings.NARROW_VALUES, [], note=narrow),
+        Finding(findings.EMPTY_MASKS, [], note=", ".join(blank)),
+    ]
     remarks = [*found.notes, *masked, *folder_source.describe_stacks(data, found, facts), *measured]
     kinds = [finding for finding in kinds if finding.count]
     return Inspection(folder, data, names, splits, measures, kinds, remarks, sources, domains)
 
 
-def _empty_masks(domains: Domains) -> Iterator[str]:
-    """Yield the names of masks without any pixel inside."""
-    for name, masks in domains.files.items():
-        if masks.is_mask:
-            yield from (printable(f"{name}: {masks.names[i]}") for i in range(len(masks)) if not masks[i].any())
-
-
-def _describe_masks(domains: Domains) -> Iterator[str]:
-    """Yield a remark about the masks of each split; raise `UserError` if a mask cannot be decoded."""
-    for name, masks in domains.files.items():
-        if masks.is_mask:
-            low, middle, high = np.percentile([100 * masks[i].mean() for i in range(len(masks))], (0, 50, 100))
-            yield f"{name}: {low:.0f} to {high:.0f} % of the pixels are inside, median {middle:.0f} %"
+def _shares_inside(domains: Domains) -> dict[str, dict[str, float]]:
+    """Return the share of the pixels inside each mask by split and name; raise `UserError` if one can't be decoded."""
+    splits = {name: masks for name, masks in domains.files.items() if masks.is_mask}
+    return {
+        split: {str(name): masks[i].mean() for i, name in enumerate(masks.names)} for split, masks in splits.items()
+    }
 
 
 def _find(

@@ -42,7 +42,7 @@ class CUTSettings(PairedSettings):
 
 @dataclasses.dataclass(frozen=True)
 class FastCUTSettings(ObjectiveConfig):
-    """One generator X -> Y like that of cut, but without the identity loss, and with random flips."""
+    """One generator X -> Y, as in cut, without the identity loss, with random flips."""
 
     directions: ClassVar[tuple[str, ...]] = ("x2y",)
     compares_features: ClassVar[bool] = True

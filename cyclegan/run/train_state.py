@@ -32,10 +32,10 @@ class PassState:
 
 
 class Changes(NamedTuple):
-    """What changes in a resumed run, as texts such as "lr 0.1 -> 0.2".
+    """Changes of a resumed run, each as a text such as "lr 0.1 -> 0.2".
 
     Attributes:
-        settings: Settings of the training, without those that follow from others.
+        settings: Changed settings of the training; those that are derived from others are left out.
         epochs: The number of epochs.
         images: The lengths of image files with the same names.
         batch: The global batch.

@@ -187,7 +187,7 @@ class Trainer:
                     except DivergenceError:
                         self._go_back()
                 end = "finished"
-            except Exception as error:
+            except Exception as error:  # the page says why training ended
                 end = end if isinstance(error, Stopped) else f"failed: {first_line(error)}"
                 raise
             finally:

@@ -171,7 +171,7 @@ def test_help_says_of_each_objective_what_it_trains(capsys):
     with pytest.raises(SystemExit):
         parse_args(["--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "; fastcut: One generator X -> Y like that of cut, but without the identity loss" in text
+    assert "; fastcut: One generator X -> Y, as in cut, without the identity loss" in text
 
 
 def test_flags_are_read_without_tensorflow():
