@@ -19,7 +19,8 @@ from cyclegan.cli import translate as translate_command
 from cyclegan.config import command_line
 from cyclegan.config.config import all_settings
 from cyclegan.errors import UserError, check_path, counted
-from cyclegan.evaluation.score_run import ScoreOptions, score_run
+from cyclegan.evaluation.options import ScoreOptions
+from cyclegan.evaluation.score_run import score_run
 from cyclegan.inference import translate_files
 from cyclegan.inference.conversions import Path
 from cyclegan.inference.file_translator import Report

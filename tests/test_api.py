@@ -18,7 +18,7 @@ from PIL import Image
 import cyclegan
 from cyclegan.api import _check_callbacks, _messages, _plain
 from cyclegan.cli.export import export_run
-from cyclegan.evaluation.score_run import ScoreOptions
+from cyclegan.evaluation.options import ScoreOptions
 from cyclegan.inference.file_translator import Report, Request
 from cyclegan.inference.model import Model
 

@@ -15,9 +15,11 @@ from typing import Any
 
 from cyclegan import terminal, whole_file
 from cyclegan.cli import check_result, check_run, columns
+from cyclegan.config import serialization
 from cyclegan.config.command_line import ArgumentParser, direction_name
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import counted, printable
+from cyclegan.evaluation.options import ScoreOptions
 from cyclegan.run.run_directory import split_checkpoint
 
 TITLES = {  # of the scores that `Evaluator` computes
@@ -86,10 +88,11 @@ def main(argv: Sequence[str] | None = None) -> dict[str, object]:
     check_run(run, checkpoint=checkpoint)
     run, name = split_checkpoint(run)
     checkpoint = checkpoint or name
-    with terminal.phase("Starting TensorFlow", if_slow=True), terminal.start():
-        from cyclegan.evaluation.score_run import ScoreOptions, score_checkpoints, score_run
-
     options = ScoreOptions(**arguments)
+    options.apply(serialization.load(run / "config.json").config, run)  # raises errors before TensorFlow starts
+    with terminal.phase("Starting TensorFlow", if_slow=True), terminal.start():
+        from cyclegan.evaluation.score_run import score_checkpoints, score_run
+
     result: dict[str, object]
     if all_checkpoints or (options.protocol and not checkpoint):
         results = score_checkpoints(run, options, best_and_last=not all_checkpoints)

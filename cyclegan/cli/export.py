@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from cyclegan import terminal
 from cyclegan.cli import check_run, describe_path
-from cyclegan.config import serialization
+from cyclegan.config import Config, serialization
 from cyclegan.config.command_line import ArgumentParser, direction_name, size
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError, printable
-from cyclegan.export import ENDINGS, check
-from cyclegan.inference.conversions import check_size
+from cyclegan.export import ENDINGS, check, web_page
+from cyclegan.inference.conversions import check_direction, check_size
+from cyclegan.run.run_directory import split_checkpoint
 
 if TYPE_CHECKING:
     from cyclegan.config.data import DataConfig
@@ -106,26 +107,24 @@ def export_run(  # noqa: PLR0913  the flags of the command
     _check_flags(format, float16=float16, int8=int8, runtime=runtime, uint8=uint8, size=size)
     check(out, format, overwrite)
     _check_pictures(pictures)
+    config, directions = _check_config(run, format, direction, size)
+    data, multiple = config.data, config.networks.multiple
+    title = f"CycleGAN: {split_checkpoint(run)[0].resolve().name}"
+    page = web_page.Page(title, max(data.image_shape), multiple, runtime)
+    if format == "web":
+        web_page.check(page, [data.channels_x, data.channels_y])
     with terminal.phase("Starting TensorFlow", if_slow=True), terminal.start():
         from cyclegan.data.sources import comparison_images
-        from cyclegan.export import exporter, hub, web_page
+        from cyclegan.export import exporter, hub
         from cyclegan.inference.model import Model
 
     model = Model(run, checkpoint, "float32", device="CPU:0")  # GPUs may round more than the exported formats
-    data, multiple = model.config.data, model.config.networks.multiple
     shape = size and size[::-1]
-    if size and any(side % multiple for side in size):
-        raise UserError(f"--size {size[0]}x{size[1]}: expected multiples of {multiple} pixels")
-    if format == "web" and (data.value_range("X") or data.value_range("Y")):
-        raise UserError(f"{run}: has value ranges, which browsers cannot read; expected --format onnx or the like")
-    directions = [direction] if direction else [*model.generators] if format in FOLDERS else ["x2y"]
     generators = {each: model.generator(each) for each in directions}
     found = {each: comparison_images(data, each, multiple, pictures, shape) for each in directions}
     images = {each: images for each, (images, _) in found.items()}
     options = exporter.ExportOptions(format, uint8, float16, int8, shape)
     if format == "web":
-        page = web_page.Page(f"CycleGAN: {model.path.resolve().name}", max(data.image_shape), multiple, runtime)
-        web_page.check(page, [data.channels_x, data.channels_y])
         difference = web_page.export(generators, out, images, page)
     elif format == "hub":
         difference = hub.export(model, generators, out, images)
@@ -166,6 +165,22 @@ def _check_flags(format: str, **given: Any) -> None:
             raise UserError(f"--{flag} with --format {format}: only {', '.join(FLAGS[flag])} has it; drop the flag")
     if given["float16"] and given["int8"]:
         raise UserError("--float16 with --int8: expected one of them")
+
+
+def _check_config(
+    run: str | os.PathLike[str], format: str, direction: str | None, size: tuple[int, int] | None
+) -> tuple[Config, list[str]]:
+    """Return the configuration of a run and the directions to export; raise `UserError` if the flags do not fit it."""
+    config = serialization.load(split_checkpoint(run)[0] / "config.json").config
+    data, multiple = config.data, config.networks.multiple
+    if size and any(side % multiple for side in size):
+        raise UserError(f"--size {size[0]}x{size[1]}: expected multiples of {multiple} pixels")
+    if format == "web" and (data.value_range("X") or data.value_range("Y")):
+        raise UserError(f"{run}: has value ranges, which browsers cannot read; expected --format onnx or the like")
+    directions = [direction] if direction else [*config.objective.directions] if format in FOLDERS else ["x2y"]
+    for each in directions:
+        check_direction(config, each)
+    return config, directions
 
 
 def _check_pictures(pictures: Sequence[str]) -> None:

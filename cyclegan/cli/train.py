@@ -53,13 +53,17 @@ def train(
     """Train with the result of `configure`, and call callbacks after the checkpoint of each epoch; see `main`."""
     terminal.configure_logging(config.run.verbose)
     check_packages(config.run)
-    from cyclegan.data.sources import check_dataset
+    from cyclegan.data.sources import check_dataset, find
+    from cyclegan.evaluation.options import split_features
 
     folder = pathlib.Path(config.run.output_dir)
     is_own = _own_settings(folder).get("dataset") == config.data.dataset  # nobody typed it
     check_dataset(config.data, folder if is_own else "")
     check_output_dir(config)
     _refuse_images(folder)
+    if config.evaluation.evaluate_every:
+        split_features(config.evaluation.evaluate_features)
+    found = find(config.data, bars=config.run.verbose > 0) if config.data.folder else None
 
     last_checkpoint = functools.partial(describe_last, folder)
     # Not earlier: --help and wrong flags need not wait for TensorFlow.
@@ -75,7 +79,7 @@ def train(
     if notice := explain_unseen_gpus():
         logger.warning(notice)
     with workers.report_lost(last_checkpoint), RunDirectory(config, compat.stack(), workers.is_chief) as run:
-        data = load_data(config, workers, run)
+        data = load_data(config, workers, run, found)
         copies = {name: network.copy_to for name, network in weights.items()}
         trainer = make_trainer(config, workers, run, data, copies)
         trainer.observers += callbacks

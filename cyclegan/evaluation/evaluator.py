@@ -16,12 +16,12 @@ from cyclegan.data import sources
 from cyclegan.errors import TrainingError, UserError
 from cyclegan.evaluation.features import FeatureExtractor
 from cyclegan.evaluation.metrics import errors_to_truth, fid, kid, mae, subset_size
+from cyclegan.evaluation.options import BATCH_SIZE
 from cyclegan.images.geometry import centre_crop
 from cyclegan.images.image import ImageArray
 from cyclegan.images.value_range import from_float, to_float
 
 logger = logging.getLogger(__name__)
-BATCH_SIZE = 4  # fixed, so that scores during training do not depend on --batch_size
 SUBSETS = 100  # of KID
 LEVELS = 127.5  # gray levels per unit of the networks' value range [-1, 1]
 Measures = dict[str, np.ndarray]  # features or errors of images by name, [N, ...]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import io
 import pathlib
 import sys
@@ -16,7 +15,7 @@ import tensorflow as tf
 from cyclegan.errors import UserError, first_line
 from cyclegan.evaluation import fid_network
 from cyclegan.evaluation.fid_network import SIDE
-from cyclegan.interop.torch_networks import INSTALL
+from cyclegan.evaluation.options import split_features
 from cyclegan.networks import compat
 
 WIDTHS = (48, 64, 96, 128)  # channels of the random convolutions
@@ -52,22 +51,19 @@ def make_extractor(kind: str, channels: Iterable[int] = (3,)) -> FeatureExtracto
     """Make a feature extractor by name.
 
     Args:
-        kind: A name in `FEATURES`, whose weights are downloaded once; or NAME:FILE for weights in a file; or FILE alone
-            for weights of Keras's InceptionV3.
+        kind: See `options.split_features`.
         channels: Numbers of channels of the images to score.
 
     Raises:
         UserError: The extractor does not take such images, or its weights are not available.
     """
-    name, _, file = kind.partition(":")
-    if name not in FEATURES:
-        name, file = "inception", kind
+    name, file = split_features(kind)
     if name != "random" and (unsupported := sorted(set(channels) - {1, 3})):
         raise UserError(
             f"images of {unsupported[0]} channels: Inception takes RGB, or gray repeated as RGB; expected 1 or 3"
             " channels: use the features of the random network (random)"
         )
-    return FEATURES[name](name, file)
+    return {"random": _make_random, "inception": _make_inception}.get(name, _make_fid)(name, file)
 
 
 def _make_random(name: str, file: str) -> FeatureExtractor:
@@ -130,11 +126,6 @@ def _make_inception(name: str, file: str) -> FeatureExtractor:
 
 
 def _make_fid(name: str, file: str) -> FeatureExtractor:
-    if not file and importlib.util.find_spec("torch") is None:
-        raise UserError(
-            f"{name}: PyTorch, which reads the weights of pytorch-fid, is not installed: {INSTALL}. Or download"
-            f" {fid_network.GRAPH_URL} and name this file, which needs no PyTorch: {name}:FILE"
-        )
     path, digest = _find_weights(name, file, fid_network.PUBLISHED)
     weights = fid_network.read_weights(path)
     description, resize = fid_network.RESIZES[name]
@@ -176,17 +167,5 @@ def _find_weights(name: str, file: str, published: tuple[str, str, str]) -> tupl
                 " --features random (in training --evaluate_features random), which downloads nothing"
             ) from error
     path = pathlib.Path(file).expanduser()
-    if not path.is_file():
-        raise UserError(
-            f"{file}: no such file; expected one of {', '.join(FEATURES)}, or a file with weights: NAME:FILE"
-        )
     digest = hashlib.new(algorithm, path.read_bytes(), usedforsecurity=False).hexdigest()
     return path, "" if digest == expected else digest
-
-
-# Ways to compute features by name, as functions from the name and a file with weights (empty: the published one).
-FEATURES: dict[str, Callable[[str, str], FeatureExtractor]] = {
-    "random": _make_random,
-    "inception": _make_inception,
-    **dict.fromkeys(fid_network.RESIZES, _make_fid),
-}

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from cyclegan.errors import UserError, first_line
+from cyclegan.evaluation.options import GRAPH_URL
 from cyclegan.interop.torch_networks import load_state_dict
 
 SIDE = 299  # pixels of the images that Inception networks take
@@ -25,7 +26,6 @@ PUBLISHED = (
     "sha256",
     "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2",
 )
-GRAPH_URL = "https://storage.googleapis.com/download.tensorflow.org/models/image/imagenet/inception-2015-12-05.tgz"
 GRAPH = "classify_image_graph_def.pb"  # in the archive
 Weights = Mapping[str, tuple[tf.Tensor, tf.Tensor]]  # (kernel [H, W, in, out], bias [out]) of each convolution
 

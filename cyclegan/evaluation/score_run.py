@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import itertools
 import logging
@@ -19,77 +18,15 @@ from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, sources
 from cyclegan.data.folder_source import Found
 from cyclegan.data.loading import ImageFiles
-from cyclegan.errors import TrainingError, UserError, describe_missing
-from cyclegan.evaluation.evaluator import BATCH_SIZE, Evaluator
+from cyclegan.errors import TrainingError, UserError
+from cyclegan.evaluation.evaluator import Evaluator
 from cyclegan.evaluation.features import make_extractor
+from cyclegan.evaluation.options import ScoreOptions
 from cyclegan.images import geometry
 from cyclegan.inference.model import Model, checkpoint_names
 from cyclegan.run.train_state import TrainState
 
 logger = logging.getLogger(__name__)
-BOTH = " and ".join(sources.TEST_SPLITS)
-SQUARE = {"preprocess": "resize_and_crop", "image_size": 256, "image_width": 256, "load_size": 256}
-# Settings of the held-out images by --protocol; all of them are compared, with the features "fid".
-PROTOCOLS: dict[str, dict[str, Any]] = {"cut": {**SQUARE, "max_dataset_size": None}}
-
-
-@dataclasses.dataclass(frozen=True)
-class ScoreOptions:
-    """Directions, features and images of the scores of a run; the help of `cyclegan-evaluate` explains them.
-
-    Raises:
-        UserError: A value cannot work.
-    """
-
-    direction: str | None = None  # by default all directions of the run
-    protocol: str | None = None
-    features: str | None = None
-    dataset: str | None = None
-    data_dir: str | None = None
-    real: str | None = None
-    paired: bool = False
-    max_images: int | None = None
-    batch_size: int = BATCH_SIZE
-    seed: int = 0
-
-    @property
-    def directions(self) -> tuple[str, ...]:
-        """The directions to score."""
-        return (self.direction,) if self.direction else tuple(DIRECTIONS)
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        for name, least in (("max_images", 2), ("batch_size", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int) and value >= least):
-                raise UserError(f"--{name} {value!r}: expected a whole number of at least {least}")
-        if self.protocol and self.protocol not in PROTOCOLS:
-            raise UserError(f"--protocol {self.protocol}: expected {' or '.join(PROTOCOLS)}")
-        if self.protocol and (self.real or self.max_images):
-            raise UserError(
-                f"--protocol {self.protocol} compares all held-out images; expected neither --real nor --max_images"
-            )
-        if self.real is None:
-            return
-        folder = pathlib.Path(self.real).expanduser()
-        if not folder.is_dir():
-            missing = describe_missing(folder)
-            raise UserError(f"--real {self.real}: {missing}; expected a folder with {BOTH}, or with images")
-        if len(self.directions) > 1 and any(self.real_folder(direction) == folder for direction in self.directions):
-            raise UserError(
-                f"--real {self.real}: has no {BOTH}, so its images are of one domain; expected --direction x2y if"
-                " this is Y, or --direction y2x if it is X"
-            )
-
-    def real_folder(self, direction: str) -> pathlib.Path:
-        """Return the folder of the real images of a direction's target domain: a split in `real`, or `real` itself."""
-        folder = pathlib.Path(self.real or "").expanduser()
-        subfolder = folder / dict(zip("XY", sources.TEST_SPLITS))[DIRECTIONS[direction][1]]
-        if not subfolder.is_dir() and any((folder / name).is_dir() for name in sources.SPLITS):
-            raise UserError(
-                f"--real {folder}: has no {subfolder.name}; expected the folder of one domain, such as trainB"
-            )
-        return subfolder if subfolder.is_dir() else folder
 
 
 def score_run(run: str | os.PathLike[str] | Model, checkpoint: str | None, options: ScoreOptions) -> dict[str, Any]:
@@ -143,16 +80,9 @@ class _Scorer:
     def __init__(self, model: Model, options: ScoreOptions) -> None:
         self._model, self._options = model, options
         self._directions = tuple(each for each in options.directions if each in model.generators)
-        if not self._directions:
-            model.generator(*options.directions)  # raises the error
-        changes = {"dataset": options.dataset, "data_dir": options.data_dir, "max_dataset_size": options.max_images}
-        changes = {name: value for name, value in changes.items() if value}
-        config = model.config.replace(cache="none", **changes, **PROTOCOLS.get(options.protocol or "", {}))
+        config = options.apply(model.config, model.path)
         self._data = data = config.data
-        if not options.dataset:
-            sources.check_dataset(data, model.path)
-        features = options.features or ("fid" if options.protocol else "inception")
-        extractor = make_extractor(features, [model.channels(direction)[1] for direction in self._directions])
+        extractor = make_extractor(options.kind, [model.channels(direction)[1] for direction in self._directions])
         domains = sources.load_domains(data, config.networks.multiple, splits=sources.TEST_SPLITS, bars=True)
         if data.folder and data.max_dataset_size == model.config.data.max_dataset_size:
             _warn_of_others(model, domains)

@@ -11,15 +11,17 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
 
 from cyclegan import terminal
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import UserError, printable
-from cyclegan.export import MARKERS, exporter
-from cyclegan.export.exporter import ExportOptions
+from cyclegan.export import MARKERS
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 PAGE_FILES = pathlib.Path(__file__).with_name("web")  # folder of the files of each page
 RUNTIME = "onnxruntime-web@1.22.0"  # the package of ONNX Runtime Web in npm's registry
@@ -72,7 +74,9 @@ def export(
     Returns:
         The largest difference of the ONNX files from the networks, in gray levels of 255.
     """
-    options = ExportOptions("onnx")
+    from cyclegan.export import exporter  # imports TensorFlow
+
+    options = exporter.ExportOptions("onnx")
     with exporter.new_file(out) as made:
         shutil.copytree(PAGE_FILES, made)
         differences = [

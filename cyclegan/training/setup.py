@@ -16,6 +16,7 @@ from cyclegan import terminal
 from cyclegan.config import Config, serialization
 from cyclegan.config.sections import DIRECTIONS, OptimizationConfig, choose_steps_per_call
 from cyclegan.data import sources
+from cyclegan.data.folder_source import Found
 from cyclegan.data.sources import Domains
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.distribution import hardware
@@ -55,8 +56,10 @@ def config_of_worker(config: Config, workers: Workers) -> Config:
     return config if workers.is_chief else config.replace(verbose=0)
 
 
-def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
+def load_data(config: Config, workers: Workers, run: RunDirectory, found: Found | None = None) -> Domains:
     """Load the images on every worker; check that all workers, and the run so far, have the same images.
+
+    Images of a folder may have been `found` before.
 
     Raises:
         UserError: Images are missing, can't be used or differ from the run's images so far, or the workers differ.
@@ -66,7 +69,9 @@ def load_data(config: Config, workers: Workers, run: RunDirectory) -> Domains:
     workers.check_equal({**config.shared_settings, **compat.stack(), **same})
     with workers.chief_first(is_tfds):  # the others read what the chief has prepared
         local_workers, bars = workers.count_on_this_host(), config.run.verbose > 0
-        data = sources.load_domains(run.config.data, config.networks.multiple, local_workers=local_workers, bars=bars)
+        data = sources.load_domains(
+            run.config.data, config.networks.multiple, local_workers=local_workers, bars=bars, found=found
+        )
     run.check_data(data.fingerprint())
     with terminal.phase("Waiting for the other workers", if_slow=True):
         workers.check_equal({**data.fingerprint(), **data.value_ranges})

@@ -2,6 +2,7 @@ import json
 import logging
 import re
 import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -97,13 +98,16 @@ def test_a_difference_that_files_show_is_a_warning(run, tmp_path, caplog, monkey
         ("out --format keras", "out: --format keras expects a name that ends in .keras"),
         ("b.keras --format onnx", "b.keras: --format onnx expects a name that ends in .onnx"),
         ("b.onnx --format savedmodel", "b.onnx: --format savedmodel expects a name without an ending"),
+        ("out --format web --runtime absent", "--runtime absent: expected a folder with ort"),
+        ("out --format web --runtime cdn", "TensorFlow is not needed yet"),
         ("out --format onnx --size 30", "--size 30x30: expected multiples of 4 pixels"),
         ("out --format onnx --pictures no.png", r"--pictures no.png: no file or folder.*; expected image files"),
         ("out --format onnx --pictures .", r"--pictures \.: a .*; expected image files"),
     ],
 )
-def test_impossible_requests_are_refused_first(run, tmp_path, monkeypatch, flags, text):
+def test_impossible_requests_are_refused_before_tensorflow_starts(run, tmp_path, monkeypatch, flags, text):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(export.terminal, "start", mock.Mock(side_effect=UserError("TensorFlow is not needed yet")))
     with pytest.raises(UserError, match=text):
         export.main([str(run), *flags.split()])
     assert not list(tmp_path.iterdir())

@@ -19,18 +19,23 @@ def test_a_missing_tracker_is_reported_before_anything_else(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "dataset, output, text",
+    "dataset, output, features, text",
     [
-        ("absent", "run", "--dataset .*absent: no such folder"),
-        ("data", "data/run", "--output_dir .* lies in the folder"),
-        ("data", "photos", "--output_dir .*photos: is a folder of images; expected a run, .*, such as .*/photos_run$"),
-        ("data", "logs", "TensorFlow is not needed yet"),
-        ("loop", "run", "--dataset .*loop: a link to loop, and leads back to itself"),
-        ("data", "gone", "--output_dir .*gone: a link to nowhere, which does not exist; expected a folder that"),
+        ("absent", "run", "random", "--dataset .*absent: no such folder"),
+        ("data", "data/run", "random", "--output_dir .* lies in the folder"),
+        ("data", "photos", "random", "--output_dir .*photos: is a folder of images; .*, such as .*/photos_run$"),
+        ("data", "logs", "randon", "randon: no such file; expected one of random, "),
+        ("data", "logs", "random", "TensorFlow is not needed yet"),
+        ("logs", "run", "random", "/logs/trainA: no such folder.*; .*/logs has log.txt"),
+        ("loop", "run", "random", "--dataset .*loop: a link to loop, and leads back to itself"),
+        ("data", "gone", "random", "--output_dir .*gone: a link to nowhere, which does not exist; expected a folder"),
     ],
 )
-def test_folders_are_checked_before_tensorflow_starts(monkeypatch, tmp_path, dataset, output, text):
-    (tmp_path / "data").mkdir()
+def test_arguments_are_checked_before_tensorflow_starts(monkeypatch, tmp_path, dataset, output, features, text):
+    for split in ("trainA", "trainB"):
+        (tmp_path / "data" / split).mkdir(parents=True)
+        for number in range(2):
+            (tmp_path / "data" / split / f"{number}.png").write_text("")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "gone").symlink_to("nowhere")
     for folder in ("photos", "logs"):
@@ -39,7 +44,8 @@ def test_folders_are_checked_before_tensorflow_starts(monkeypatch, tmp_path, dat
     (tmp_path / "logs" / "log.txt").write_text("")
     monkeypatch.setattr(train.terminal, "start", mock.Mock(side_effect=UserError("TensorFlow is not needed yet")))
     with pytest.raises(UserError, match=text):
-        train.main(["--dataset", str(tmp_path / dataset), "--output_dir", str(tmp_path / output)])
+        flags = ["--evaluate_every", "1", "--evaluate_features", features]
+        train.main(["--dataset", str(tmp_path / dataset), "--output_dir", str(tmp_path / output), *flags])
 
 
 def test_a_saved_configuration_does_not_choose_trackers(tmp_path):

@@ -13,7 +13,7 @@ from cyclegan.cli import check_run
 from cyclegan.data import folder_source
 from cyclegan.data.unpaired import UnpairedDataset
 from cyclegan.errors import UserError
-from cyclegan.evaluation.score_run import ScoreOptions
+from cyclegan.evaluation.options import ScoreOptions
 from cyclegan.images import reader
 from cyclegan.inference.translate_files import add_masks, plan_tasks
 from tests.data.image_folders import load, photograph, save, stack
