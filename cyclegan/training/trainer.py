@@ -220,7 +220,7 @@ class Trainer:
         epochs, is_on_cpu = self._epochs - self.state.epoch, not hardware.has_accelerator()
         steps = train.steps_left(self.state.train.pairs_done) + (epochs - 1) * train.steps_per_epoch
         seconds = seconds_per_step * (steps + VALIDATION * epochs * test.steps_per_epoch)
-        text = f"{counted(epochs, 'epoch')} of {counted(train.epoch_size, 'pair')}"
+        text = f"{counted(epochs, 'epoch')} of {counted(train.epoch_size, 'pair')} ({counted(steps, 'step')} left)"
         left = f"about {duration(seconds)}" if seconds >= 60 else "less than a minute"
         text += f": {left} on {'this CPU' if is_on_cpu else 'these devices'}"
         flops, config = self.splits[0].throughput.flops, self._config
