@@ -118,11 +118,15 @@ class DataConfig(Section):
         """Folder of the images; `None` if the dataset is embedded or of TensorFlow Datasets."""
         return None if self.is_embedded or self.is_tfds else pathlib.Path(self.dataset)
 
-    def is_inside(self, path: str | os.PathLike[str]) -> bool:
-        """Return whether a path is, or lies in, the folder of the images or a folder to which a link in it leads."""
+    def is_inside(self, path: str | os.PathLike[str], parts_only: bool = False) -> bool:
+        """Return whether a path is, or lies in, the folder of the images or a folder to which a link in it leads.
+
+        With `parts_only`, only the folders in it count that hold images, such as trainA.
+        """
         whole = pathlib.Path(os.path.realpath(path))
-        parts = [os.path.join(self.folder, part) for part in ("", *PARTS)] if self.folder else []
-        parts += [os.path.join(at, name) for part in parts[1:] for at, names, _ in os.walk(part) for name in names]
+        parts = [os.path.join(self.folder, part) for part in PARTS] if self.folder else []
+        parts += [os.path.join(at, name) for part in parts for at, names, _ in os.walk(part) for name in names]
+        parts += [os.path.join(self.folder, "")] if self.folder and not parts_only else []
         return any(pathlib.Path(os.path.realpath(part)) in (whole, *whole.parents) for part in parts)
 
     @property

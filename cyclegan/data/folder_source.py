@@ -194,6 +194,7 @@ def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[str]
     notes += [describe_others(split, others)] if others else []
     if not names:
         hint = f". {notes[-1]}" if others else ""
+        hint = ", or no such folder" * (split not in TRAINING) + hint
         raise UserError(f"{folder / split}: no images; expected at least one of {' '.join(EXTENSIONS)}{hint}")
     return [os.path.join(folder, split, name) for name in names]
 

@@ -21,7 +21,7 @@ from cyclegan.config.sections import DIRECTIONS
 from cyclegan.data import folder_source, loading
 from cyclegan.data.loading import available_cores
 from cyclegan.distribution import hardware
-from cyclegan.errors import first_line, printable
+from cyclegan.errors import UserError, first_line, printable
 from cyclegan.images import formats, geometry, reader, tiff_format
 from cyclegan.images.film_format import FilmWriter, open_film
 from cyclegan.images.image import Bands, DecodedImage, ImageError, Metadata, TooLargeError, convert, visible
@@ -104,6 +104,9 @@ class Request:
         nodata: Value of pixels without data in TIFF files that name none; by default --nodata of the run.
         masks: Folder with a mask for each image, which has its name except for the extension. Where the mask is black
             or transparent, the translation equals the original.
+
+    Raises:
+        UserError: A value cannot work.
     """
 
     direction: str = "x2y"
@@ -118,6 +121,14 @@ class Request:
     slice_axis: int | None = None
     nodata: float | None = None
     masks: conversions.Path | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values that need no run."""
+        if not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise UserError(f"batch_size {self.batch_size!r}: expected a whole number of at least 1 image")
+        if self.skip_existing and (self.overwrite or self.html):
+            other = "--overwrite" if self.overwrite else "--html, whose page would lack the skipped images"
+            raise UserError(f"--skip_existing with {other}: expected one of them")
 
 
 @dataclasses.dataclass

@@ -44,8 +44,8 @@ def translate(
     sources = [os.fspath(each) for each in ([source] if isinstance(source, (str, os.PathLike)) else source)]
     if not sources:
         raise UserError(f"source {source!r}: expected at least one file or folder")
-    models = run if isinstance(run, list) else [run] if isinstance(run, Model) else load_on_devices(run)
     request = Request(direction=direction, **options)
+    models = run if isinstance(run, list) else [run] if isinstance(run, Model) else load_on_devices(run)
     return translate_plan(models, make_plan(models[0].config, sources, os.fspath(target), request), bars)
 
 
@@ -63,11 +63,6 @@ def make_plan(config: Config, sources: Sequence[str], target: str, request: Requ
     for path in (*sources, target):
         check_path(path)
     conversions.check_direction(config, request.direction)
-    if not isinstance(request.batch_size, int) or request.batch_size < 1:
-        raise UserError(f"batch_size {request.batch_size!r}: expected a whole number of at least 1 image")
-    if request.skip_existing and (request.overwrite or request.html):
-        other = "--overwrite" if request.overwrite else "--html, whose page would lack the skipped images"
-        raise UserError(f"--skip_existing with {other}: expected one of them")
     if request.size is not None:
         request = dataclasses.replace(request, size=conversions.check_size(request.size))
     tasks, folder = plan_tasks(sources, target, request.format and _known_format(request.format))
@@ -80,6 +75,11 @@ def make_plan(config: Config, sources: Sequence[str], target: str, request: Requ
         raise UserError(
             f"{len(existing)} of {len(written)} files to write exist, for example {printable(existing[0])}:"
             " expected none; use --overwrite to replace them, --skip_existing to leave them, or another folder"
+        )
+    if config.data.is_inside(folder, parts_only=True):
+        raise UserError(
+            f"{printable(folder)}: holds images that the run was trained or scored on; expected another folder, because"
+            " the translations would become some of them"
         )
     check_folder(folder)
     tasks, failed = refuse_formats(tasks, config, request)

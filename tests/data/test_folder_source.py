@@ -185,7 +185,7 @@ def test_missing_and_empty_folders_are_named(folder, tmp_path):
     with pytest.raises(UserError, match=f"of the other in trainB: try {folder}$"):
         load(folder / "trainB")
     (folder / "testB").mkdir()
-    with pytest.raises(UserError, match=r"testB: no images; expected at least one of .png [^()]*$"):
+    with pytest.raises(UserError, match=r"testB: no images; expected at least one of .png [^()]*, or no such folder$"):
         load(folder)
     (folder / "testB" / "a.psd").touch()
     with pytest.raises(UserError, match=r"testB: no images; .* 1 \(.psd\); if they are images, convert them to PNG or"):

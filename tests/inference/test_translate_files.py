@@ -14,12 +14,14 @@ import tqdm
 from PIL import Image
 
 import cyclegan
+from cyclegan.config import Config
 from cyclegan.errors import UserError
 from cyclegan.images import formats, geometry, image, reader, tiff_format
 from cyclegan.images.image import DecodedImage, Metadata
 from cyclegan.inference import file_translator, translate_files
+from cyclegan.inference.file_translator import Request
 from cyclegan.inference.model import Model
-from cyclegan.inference.translate_files import translate
+from cyclegan.inference.translate_files import make_plan, translate
 from tests.inference.arrays import files, images
 from tests.inference.runs import make_run
 
@@ -288,6 +290,17 @@ def test_impossible_requests_are_refused(model, tmp_path):
         with pytest.raises(UserError, match=text):
             translate([model], tmp_path / source, tmp_path / target, **options)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("target", ["data/trainB", "data/testA/new", "link"])
+def test_translations_do_not_become_training_images(tmp_path, target):
+    write_same_size(tmp_path / "data" / "trainA", 1)
+    (tmp_path / "data" / "trainB").mkdir()
+    (tmp_path / "link").symlink_to("data/trainB")
+    config, source = Config.from_settings(dataset=str(tmp_path / "data")), [str(tmp_path / "data" / "trainA")]
+    make_plan(config, source, str(tmp_path / "data" / "translated"), Request())
+    with pytest.raises(UserError, match=f"{target}: holds images that the run was trained or scored on"):
+        make_plan(config, source, str(tmp_path / target), Request())
 
 
 def test_pixels_in_progress_are_bounded(model, tmp_path, monkeypatch):

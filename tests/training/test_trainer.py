@@ -90,7 +90,9 @@ def test_the_time_of_the_training_is_estimated(strategies, make_images, caplog, 
     # 4 epochs x (7 + 7 / 3) steps at half of the peak; --preset fast: 100 epochs with 8.83e10 operations in a step.
     (text,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     fast = "(a new run with --preset fast: about 4.6 h)"
-    assert text.startswith(f"4 epochs of 7 pairs (28 steps left): about 41 h on this CPU {fast}, by a count of operations. Net")
+    assert text.startswith(
+        f"4 epochs of 7 pairs (28 steps left): about 41 h on this CPU {fast}, by a count of operations. Net"
+    )
     (line,) = [text for text in caplog.messages if "checkpoints" in text]
     assert re.match(r"\d epochs? of 7 pairs \(.* left\): .* on this CPU \(.*\); checkpoints take up to 0.03 GB$", line)
 
