@@ -186,11 +186,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     result = score(arguments.run, arguments.checkpoint, arguments.features)
     has_accuracies = any("classes" in scores for scores in result["scores"].values())
     better = f"lower is better{', except for accuracies' * has_accuracies}"
-    print(f"{better:51} {'trained':>8} {'identity':>9}")
+    print(f"{better:51} {'trained':>8} {'untranslated':>13}")
     for direction, trained in result["scores"].items():
         for name, value in trained.items():
             untranslated = result["identity"][direction].get(name, math.nan)
-            print(f"{direction}: {TITLES[name]:43} {value:8.1f} {untranslated:9.1f}")
+            print(f"{direction}: {TITLES[name]:43} {value:8.1f} {untranslated:13.1f}")
     if arguments.json:
         whole_file.write(arguments.json, json.dumps(result, indent=2) + "\n")
 

@@ -136,7 +136,7 @@ def test_swapped_paths_are_named(trained, tmp_path):
     images.mkdir()
     Image.new("L", (8, 8)).save(images / "photo.png")
     for given in (run, run.path, str(run.path)):
-        with pytest.raises(cyclegan.UserError, match=r"trainA is a folder of images, .*run a run: swap them$"):
+        with pytest.raises(cyclegan.UserError, match=r"trainA is a folder of images, but .*run is a run: swap them$"):
             cyclegan.translate(images, given, tmp_path / "out")
 
 

@@ -46,10 +46,10 @@ def check_run(
         if checkpoint or name:
             find_checkpoints(folder / "checkpoints", checkpoint or name)
         return
-    kind = describe_path(run)
-    what = f"{printable(run)} is {kind}"
+    kind, is_there = describe_path(run), os.path.exists(folder)
+    what = f"{printable(run)} is {kind}" if is_there else f"{printable(run)}: {describe_missing(folder)}"
     if swapped := [other for other in others if describe_path(other) == "a run"]:
-        raise UserError(f"{what}, {printable(swapped[0])} a run: swap them")
+        raise UserError(f"{what}, but {printable(swapped[0])} is a run: swap them")
     what += " (docs/export.md: what uses it)" if kind == EXPORTED else ""
     raise UserError(f"{what}; expected {runs_in(folder) or 'the folder of a run, see --output_dir of training'}")
 

@@ -26,6 +26,7 @@ from cyclegan.cli import check_result, check_run, columns
 from cyclegan.cli.evaluate import to_json
 from cyclegan.config import serialization
 from cyclegan.config.command_line import ArgumentParser
+from cyclegan.config.sections import EvaluationConfig
 from cyclegan.errors import UserError, printable
 from cyclegan.run import metrics_log
 
@@ -169,6 +170,8 @@ def notes(runs: Sequence[Run]) -> list[str]:
     lines = [line for run in runs for line in run.describe_changes()]
     lines += [f"{run.name}: {run.few}" for run in runs if run.few]
     lines += [f"{run.name}: has no metrics" for run in runs if not _metrics([run])]
+    scored = (run.settings["evaluate_features"] for run in runs if any("/FID" in name for name in _metrics([run])))
+    lines += [EvaluationConfig(evaluate_features=features).meaning for features in dict.fromkeys(scored)]
     changed = [text.split(" ")[0] for run in runs for _, texts in run.changes for text in texts]
     others = [name for name in _differing(runs) if HELD_OUT.match(name)]
     if others:

@@ -19,7 +19,7 @@ from cyclegan import terminal
 from cyclegan.cli import check_run, describe_path
 from cyclegan.config import serialization
 from cyclegan.config.command_line import ArgumentParser, count, direction_name, size
-from cyclegan.errors import UserError, counted, printable
+from cyclegan.errors import UserError, counted, describe_missing, printable
 from cyclegan.images import formats
 from cyclegan.inference.conversions import MIN_TILE, PRECISIONS, TILE, check_tile
 from cyclegan.inference.file_translator import Request
@@ -96,9 +96,12 @@ def check_paths(run: str, inputs: Sequence[str], output: str, checkpoint: str | 
             f"{printable(output)} is {kind}; expected a folder for the translations, as the last argument:"
             " is OUTPUT missing?"
         )
-    missing = [path for path in inputs if not (os.path.exists(path) or glob.has_magic(path))]
-    if missing and kind in ("an image", "a folder of images"):
-        raise UserError(f"{printable(missing[0])} is no file or folder, {printable(output)} {kind}: swap them")
+    is_absent = not (os.path.exists(inputs[0]) or glob.has_magic(inputs[0]))
+    if len(inputs) == 1 and is_absent and kind in ("an image", "a folder of images"):
+        raise UserError(
+            f"{printable(inputs[0])}: {describe_missing(inputs[0], 'file or folder')}; expected an image, a folder of"
+            f" images, or a pattern; or, if {printable(output)}, {kind}, is to be translated, swap them"
+        )
 
 
 def _parse(argv: Sequence[str] | None) -> dict[str, Any]:
@@ -111,7 +114,8 @@ def _parse(argv: Sequence[str] | None) -> dict[str, Any]:
     )
     add = parser.add_argument
     add("paths", nargs="*", help=argparse.SUPPRESS)
-    add("--direction", type=direction_name, choices=("x2y", "y2x"), default="x2y", help="(default: %(default)s)")
+    direction = "x2y: images of domain X (trainA) to Y (trainB); y2x: back (default: %(default)s)"
+    add("--direction", type=direction_name, choices=("x2y", "y2x"), default="x2y", help=direction)
     add("--checkpoint", help="name such as best-x2y or epoch_0010 (default: the newest)")
     add("--size", type=size, help="resize images to N x N or WIDTHxHEIGHT pixels first (default: keep their sizes)")
     add(

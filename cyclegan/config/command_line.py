@@ -75,6 +75,12 @@ REFERENCE_FLAGS = {
 FOREIGN_FLAGS = {
     **REFERENCE_FLAGS,
     **{"resume": "the same command again", "data_root": "--dataset", "learning_rate": "--lr"},
+    **{
+        "cut": "--objective cut",
+        "fineSize": "--image_size",
+        "loadSize": "--load_size",
+        "which_direction": "both directions are trained",
+    },
 }
 WITHOUT_WEIGHTS = ("dropout", "init")  # settings of networks that fit any weights
 # Flags whose values are URIs, KIND:FILE, or may be empty.
@@ -111,8 +117,12 @@ class ArgumentParser(argparse.ArgumentParser):
             if has_value and flag not in WITHOUT_PATHS:
                 check_path(value, flag if flag.startswith("--") else "")
         given, unknown = self.parse_known_intermixed_args(argv, namespace)
+        flags = self._option_string_actions
+        valued = {text: flag for flag, text in zip(argv, argv[1:]) if flag in flags and flags[flag].nargs == 0}
         wrong = [
-            explain(text, self._option_string_actions, self._hints)
+            f"{text} after {valued[text]}, which takes no value"
+            if text in valued
+            else explain(text, flags, self._hints)
             for text, before in zip(unknown, ["", *unknown])
             if text.startswith("--") or not before.startswith("-") or "=" in before  # no value of an unknown flag
         ]
@@ -130,6 +140,8 @@ class ArgumentParser(argparse.ArgumentParser):
 def explain(text: str, flags: Collection[str], hints: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return an unknown argument with its meaning by `hints` or `FOREIGN_FLAGS`, the nearest flag, a run or dataset."""
     flag = text.split("=")[0].strip()
+    if flag.startswith("-") and not flag.startswith("--"):
+        return f"{flag} (flags begin with --)"
     if not flag.startswith("-"):
         meant = "--output_dir" if os.path.isfile(os.path.join(text, "config.json")) else "--dataset"
         return f"{text} (do you mean {meant} {text}?)" if meant in flags else text
@@ -187,7 +199,8 @@ def parse_args(argv: Optional[Sequence[str]] = None) -> Config:
 
 def parse_flags(argv: Optional[Sequence[str]] = None) -> dict[str, Any]:
     """Return the values of the given flags of training by name, among them `config`; --help ends the program."""
-    parser = ArgumentParser(argument_default=argparse.SUPPRESS, add_help=False)
+    hints = dict.fromkeys(("gpu", "gpus"), REFERENCE_FLAGS["gpu_ids"])
+    parser = ArgumentParser(hints, argument_default=argparse.SUPPRESS, add_help=False)
     parser.add_argument("-h", "--help", action="store_true")
     add_flags(parser, all_settings())
     given = vars(parser.parse_args(argv))

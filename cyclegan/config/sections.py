@@ -293,6 +293,12 @@ class EvaluationConfig(Section):
         if self.patience and not self.evaluate_every:
             refuse("patience", self.patience, "--evaluate_every, too")
 
+    @property
+    def meaning(self) -> str:
+        """Description of the scores."""
+        published = "" if self.evaluate_features.startswith("fid") else ", not those of published FIDs"
+        return f"FID and KID compare the features {self.evaluate_features}{published}"
+
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig(Section):

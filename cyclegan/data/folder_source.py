@@ -27,6 +27,7 @@ FILMS = (".3gp", ".flv", ".m2ts", ".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".vob"
 DICOMDIR = "DICOMDIR"  # the table of contents of a medium
 MAX_SHOWN = 5  # names in a remark
 Name = Union[str, Slice]  # of an image: the path of a file, or one of its images
+FEW = 100  # training images of a domain
 HELD_OUT = 20  # one in so many training images is used for validation if there is no test folder
 
 
@@ -136,6 +137,10 @@ def find(folder: pathlib.Path, data: DataConfig, splits: Sequence[str], bars: bo
     if renames := _renames(folder):  # of folders that are optional, and would be left out
         raise UserError(f"{folder}{renames}; expected these names")
     sources = {split: images[split][: data.max_dataset_size] for split in splits}
+    counts = {split: len(sources[split]) for split in TRAINING if split in splits}
+    if counts and min(counts.values()) < FEW and data.preprocess != "crop":  # which can do with one large image
+        few = " and ".join(f"{count} in {split}" for split, count in counts.items())
+        notes.append(f"Few training images, {few}: hundreds are usual; --diffaugment color,translation,cutout helps")
     return Found(sources, {split: [name_below(folder, each) for each in sources[split]] for split in splits}, notes)
 
 
@@ -183,8 +188,8 @@ def hold_out(images: Sequence[Name], folder: str) -> tuple[list[Name], list[Name
 
 
 def _number_held_out(count: int) -> int:
-    """Return how many of some images or files are held out: 5 % or more; at least one in five, up to 8; at least 1."""
-    return max(min(8, count // 5), -(-count // HELD_OUT))
+    """Return how many of some images or files are held out: one in five up to 8, one in ten up to 20, then 5 %."""
+    return max(min(8, count // 5), min(20, count // 10), -(-count // HELD_OUT))
 
 
 def _list_split(folder: pathlib.Path, split: str, notes: list[str]) -> list[str]:

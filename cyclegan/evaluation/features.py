@@ -162,7 +162,8 @@ def _find_weights(name: str, file: str, published: tuple[str, str, str]) -> tupl
                 )
         except Exception as error:  # Keras raises nothing more specific
             raise UserError(
-                f"the weights of the features {name} could not be downloaded ({first_line(error)[:REASON_LENGTH]});"
+                f"the weights of the features {name} could not be downloaded"
+                f" ({first_line(error).replace(url, 'its server')[:REASON_LENGTH]});"
                 f" expected a network connection. Download {url} elsewhere and name the file ({name}:FILE), or use"
                 " --features random (in training --evaluate_features random), which downloads nothing"
             ) from error

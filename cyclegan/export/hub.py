@@ -65,7 +65,7 @@ Settings: `{flags}`. `config.json` has all of them.{changes}
 
 {scores}
 
-{chosen}Errors are of values in [-1, 1].
+{chosen}Errors are of values in [-1, 1].{meaning}
 
 ## Limits
 
@@ -202,6 +202,7 @@ def write_card(
         changes=f" These are those of the checkpoint; changes before it:\n{changed}" if changed else "",
         scores="\n".join(f"| {' | '.join(row)} |" for row in rows),
         chosen=chosen,
+        meaning=f" {config.evaluation.meaning}." if any("/FID" in name for name in scores) else "",
         epochs=f"{state.epoch} of {counted(config.optimization.epochs, 'epoch')}",
         warnings="".join(f"\n- Training warned: {text}." for text in state.warned),
     )

@@ -84,7 +84,7 @@ SMALL = Kind(
 STRETCHED = Kind(
     f"images of extreme shapes, which are stretched more than {MUCH_STRETCHED:g} times",
     "Resizing for training changes their shape, and the generators learn it so.",
-    "Use --preprocess scale_width_and_crop for high images, --preprocess crop or --image_width for wide ones.",
+    "Crop or remove them; or use --preprocess scale_width_and_crop for high, crop or --image_width for wide images.",
 )
 EMPTY_MASKS = Kind(
     "masks with nothing inside",

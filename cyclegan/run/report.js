@@ -194,7 +194,10 @@ function panel({ title, lines }, changes) {
 function showRun() {
   const { progress, curves, changes = [], settings, changed, log, warnings = [] } = run;
   const { state, epoch, epochs, step, left, speed, time } = progress;
-  const written = () => `written ${Math.max(0, Math.round(Date.now() / 1000 - time))} s ago`;
+  const written = () => {
+    const age = Math.max(0, Math.round(Date.now() / 1000 - time));
+    return age < 900 ? `written ${age} s ago` : `not written for ${Math.round(age / 60)} minutes: was it killed?`;
+  };
   const parts = [state, `epoch ${epoch} of ${epochs}`, `step ${step}`, left && `${left} left`, speed].filter(Boolean);
   const say = () => { find("#state").textContent = [...parts, state === "training" ? written() : ""].filter(Boolean).join(" · "); };
   say();
@@ -205,6 +208,7 @@ function showRun() {
     const panels = element("div", "", { class: "panels" }), details = element("details");
     panels.append(...curves.filter((curve) => curve.group === group).map((curve) => panel(curve, changes)));
     details.append(element("summary", GROUPS[group]), panels);
+    if (group === "scores") panels.before(element("p", run.scores));
     details.open = group === "errors" || !curves.some((curve) => curve.group === "errors");
     find("#curves").append(details);
   }

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import fnmatch
 import json
+import logging
 import os
 import pathlib
 import re
@@ -20,6 +21,8 @@ from cyclegan.config.fields import FIXED
 from cyclegan.config.serialization import changed_settings, with_measured_ranges
 from cyclegan.errors import EXPECTED, TrainingError, UserError, describe_missing
 from cyclegan.run.train_state import BYTES
+
+logger = logging.getLogger(__name__)
 
 # Settings that an imported run may change until it has seen images.
 IMAGE_SETTINGS = (
@@ -305,6 +308,8 @@ class RunDirectory:
         for path in (self.path / name for name in FOLDERS):
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
+        if read_config(self.path):
+            logger.info(f"Removed the run in {self.path}")
 
     def check(self) -> None:
         """Raise `TrainingError` if the folder was removed, moved or given to another run since `start`."""

@@ -197,6 +197,7 @@ class SummaryWriter:
                     name: f"{settings[name]}" for name in sorted(settings, key=lambda name: name not in changed)
                 },
                 "changed": len(changed),
+                "scores": self._config.evaluation.meaning if self._config else "",
                 "log": [*self._last_lines.lines],
                 "warnings": self._last_lines.warnings,
             }

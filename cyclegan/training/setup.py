@@ -126,7 +126,9 @@ def make_trainer(
         bars, paired = config.run.verbose > 0, config.data.is_embedded
         evaluator = Evaluator(generators, *images, data.size, extractor, paired=paired, bars=bars)
     with terminal.phase("Comparing the images", if_slow=True):
-        notes = (*data.notes, *inspection_report.short_lines(config.data, config.networks.multiple, data))
+        notes = [*data.notes, *inspection_report.short_lines(config.data, config.networks.multiple, data)]
+    if config.evaluation.evaluate_every:
+        notes.append(config.evaluation.meaning)
     overview.log(config, workers, splits, state, checkpoints.newest, notes, model.networks.parameter_counts())
     summary = NullSummaryWriter() if is_done else start_run(workers, run, data, state, train.dataset, bool(model.pools))
     if workers.is_chief and not is_done:
@@ -291,7 +293,7 @@ def start_run(
             summary.flush()  # a new run removes nothing
     repaired = (f"{text}: the same names, but other files; training continues with these" for text in changes.images)
     batches = batch_size_warnings(before.global_batch_size, batch, replicas, dataset.epoch_size, has_pools)
-    for text in (*repaired, *batches):
+    for text in (*repaired, *batches, *undecayed(config.optimization)):
         logger.warning(text)
     typed = [f"{change} from here on" for change in changes.settings]
     if changes.epochs:
@@ -323,6 +325,12 @@ def batch_size_warnings(
         " so the result will differ from a run with the former batch, and --lr may have to change, too. For the same"
         f" batch use {fewer}--batch_size {before // devices}",
     ]
+
+
+def undecayed(optimization: OptimizationConfig) -> list[str]:
+    """Return a warning if the schedule has a decay that training does not reach, as with a preset of more epochs."""
+    start, epochs = getattr(optimization, "decay_from", 0), optimization.epochs
+    return [f"--decay_from {start} is not below --epochs {epochs}: the learning rate never decays"] * (start >= epochs)
 
 
 def learning_rate_warnings(saved: OptimizationConfig, present: OptimizationConfig, epochs_done: int) -> list[str]:

@@ -204,14 +204,14 @@ def test_a_damaged_run_and_a_folder_without_a_run_are_left_out(tmp_path, runs, c
     empty, second, missing = caplog.messages
     assert empty.startswith(f"left out: {others[0]} is a folder without a run or images; expected the folder of a run")
     assert second.startswith(damaged)
-    assert missing.startswith(f"left out: {others[2]} is no file or folder; expected the folder of a run")
+    assert missing.startswith(f"left out: {others[2]}: no such folder; expected the folder of a run")
     assert compare.main([*map(str, runs), *written]) == 0
     with pytest.raises(UserError, match="empty is a folder without a run or images; expected the folder of a run"):
         compare.main(others)
 
 
 def test_mistakes_are_one_sentence(tmp_path, runs):
-    with pytest.raises(UserError, match="none is no file or folder; expected the folder of a run"):
+    with pytest.raises(UserError, match="none: no such folder; expected the folder of a run"):
         compare.read([tmp_path / "none"])
     with pytest.raises(UserError, match="is a folder without a run or images; expected a run in it: a, b"):
         compare.read([tmp_path])

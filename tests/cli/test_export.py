@@ -114,7 +114,7 @@ def test_impossible_requests_are_refused_before_tensorflow_starts(run, tmp_path,
 
 
 def test_swapped_arguments_and_sizes_are_named(run, tmp_path, capsys):
-    with pytest.raises(UserError, match="out is no file or folder, .* a run: swap them"):
+    with pytest.raises(UserError, match="out: no such folder, .*, but .* is a run: swap them"):
         export.main([str(tmp_path / "out"), str(run), "--format", "onnx"])
     with pytest.raises(SystemExit):
         export.main([str(run), str(tmp_path / "out"), "--format", "onnx", "--size", "3a"])
@@ -142,7 +142,7 @@ def test_a_folder_for_a_model_hub(run, tmp_path, monkeypatch, caplog):
         {"split": "test", "epoch": epoch, "step": epoch, "error/MAE(X, F(G(X)))": error, "score/x2y/PSNR": 20 + error}
         for epoch, error in ((1, 0.1), (2, 0.3), (3, 0.05))  # the last one is from after the checkpoint
     ]
-    lines[1]["score/x2y/KID_std"] = 0.5
+    lines[1].update({"score/x2y/KID_std": 0.5, "score/x2y/FID": 1.5})
     changed = {"event": metrics_log.CHANGED, "changes": ["lr 0.1 -> 0.2", "filters 4 -> 8"]}
     lines.insert(1, {"split": "steps", "epoch": 1, "step": 1, **changed})
     lines.append({"split": "steps", "epoch": 2, "step": 2, **changed, "changes": ["later"]})
@@ -169,6 +169,7 @@ def test_a_folder_for_a_model_hub(run, tmp_path, monkeypatch, caplog):
     card = (out / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlicense: ") and "| error/MAE(X, F(G(X))) | 0.1 (epoch 1) | 0.3 (epoch 2) |" in card
     assert "| score/x2y/KID_std | - | 0.5 (epoch 2) |" in card
+    assert "FID and KID compare the features random, not those of published FIDs." in card
     assert "changes before it:\n\n- lr 0.1 -> 0.2, filters 4 -> 8 after epoch 1\n\n## Scores" in card
     assert "--filters 4" in card and "`data`" in card and "## Limits" in card and "![" in card
     assert str(tmp_path) not in "".join(path.read_text() for path in (out / "README.md", out / "config.json"))

@@ -49,6 +49,12 @@ def test_a_mistyped_flag_is_refused_with_a_similar_one(capsys, command, meant):
 @pytest.mark.parametrize(
     "command, text",
     [
+        ("compare run -o a.png", "unknown arguments: -o (flags begin with --); --help"),
+        ("translate run in out --html yes", "unknown arguments: yes after --html, which takes no value; --help"),
+        (
+            "train --gpu 0 --fineSize 9",
+            "--gpu (here: CUDA_VISIBLE_DEVICES=0,1 before the command), --fineSize (here: --im",
+        ),
         ("compare run --output a.png", "unknown arguments: --output (here: --png); --help"),
         ("inspect_data folder --json a.json", "unknown arguments: --json; --help"),
         ("translate run in out --results_dir a", "unknown arguments: --results_dir (here: OUTPUT, the last argument);"),

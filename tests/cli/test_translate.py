@@ -59,13 +59,13 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ("nowhere in out", "nowhere is no file or folder; expected the folder of a run"),
+        ("nowhere in out", "nowhere: no such folder; expected the folder of a run"),
         ("lost in out", "lost is a run whose config.json is missing; expected the folder of a run"),
         ("run/checkpoints/epoch_9 in out", "epoch_9: no such checkpoint; expected one of "),
         ("run/checkpoints/a in out --checkpoint b", "run/checkpoints/a with --checkpoint b: expected one of them"),
-        ("in run out", "in is a folder of images, run a run: swap them"),
+        ("in run out", "in is a folder of images, but run is a run: swap them"),
         ("run in out --checkpoint epoch_9", "epoch_9: no such checkpoint; expected one of "),
-        ("a.onnx in run", "a.onnx is an exported network, run a run: swap them"),
+        ("a.onnx in run", "a.onnx is an exported network, but run is a run: swap them"),
         ("card in out", "card is an exported network (docs/export.md: what uses it); expected the folder of a run"),
         ("run t.sh out", "t.sh: a text, not an image; expected an image"),
         (
@@ -73,7 +73,11 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
             "expected --format (png, jpeg, webp, bmp, gif, avif, jpeg2000, ",
         ),
         ("run in out --format heic2", "one of png, jpeg, webp, bmp, gif, avif, "),
-        ("run out in", "out is no file or folder, in a folder of images: swap them"),
+        (
+            "run out in",
+            "out: no such file or folder; expected an image, a folder of images, or a pattern; or, if in, a",
+        ),
+        ("run out in in", "out: no such file or folder; expected an image, a folder of images, or a pattern\n"),
         ("run in run", "run is a run; expected another folder for the translations"),
         ("in out", "received in (a folder of images) and out (no file or folder), expected RUN INPUT OUTPUT"),
         ("run in out --size 0x7", "--size '0x7': expected a number of pixels, or WIDTHxHEIGHT"),

@@ -128,18 +128,18 @@ def test_without_test_folders_some_images_are_held_out(folder):
     name = domains.test_x.names[0]
     assert domains.test_x[0][0, 0].tolist() == [int(name[-6:-4]), 0, 0] and name not in domains.train_x.names
     assert f"No testA in {folder}: 4 of 20 images of trainA are held out for validation" in domains.notes
-    assert len(domains.notes) == 2
+    assert len(domains.notes) == 3 and domains.notes[-1].startswith("Few training images, 16 in trainA and ")
 
 
 def test_test_folders_are_used(folder):
     save(folder / "testA" / "x.png", (77, 0, 0))
     domains = load(folder)
     assert len(domains.train_x) == 20 and domains.test_x[0][0, 0].tolist() == [77, 0, 0]
-    assert len(domains.notes) == 1 and "testB" in domains.notes[0]
+    assert len(domains.notes) == 2 and "testB" in domains.notes[0]
 
 
-@pytest.mark.parametrize("count, expected", [(2, 1), (9, 1), (30, 6), (60, 8), (160, 8), (201, 11)])
-def test_five_percent_are_held_out_but_no_series(count, expected):
+@pytest.mark.parametrize("count, expected", [(2, 1), (9, 1), (30, 6), (60, 8), (160, 16), (201, 20), (401, 21)])
+def test_images_are_held_out_but_no_series(count, expected):
     """Images of one place often have neighboring names."""
     names = [f"trainA/place{i // 10:02d}/{i:04d}.png" for i in range(count)]
     kept, held_out, _ = folder_source.hold_out(names, "trainA")

@@ -44,7 +44,7 @@ def test_scores_stand_beside_those_of_the_identity(stripes_run, capsys):
         assert result["scores"][direction]["outside"] > 20  # gray everywhere
     score_stripes.main([str(stripes_run)])
     table = capsys.readouterr().out.splitlines()
-    assert len(table) == 8 and table[0].split() == ["lower", "is", "better", "trained", "identity"]
+    assert len(table) == 8 and table[0].split() == ["lower", "is", "better", "trained", "untranslated"]
     inside = f"{result['scores']['Y -> X']['inside']:.1f}"
     assert inside in next(line for line in table if "Y -> X: inside" in line)
 

@@ -35,6 +35,7 @@ from cyclegan.training.setup import (
     make_trainer,
     start_run,
     time_steps,
+    undecayed,
 )
 from cyclegan.training.step import GAN, compile_train_step
 from tests.run.saves import DATA, open_run
@@ -164,6 +165,16 @@ def test_a_batch_of_another_size_than_before_or_than_an_epoch_causes_a_warning()
     assert batch_size_warnings(6, 6, 3) == batch_size_warnings(6, 6, 2) == batch_size_warnings(0, 8, 2) == []
     (text,) = batch_size_warnings(0, 8, 2, pairs=5)
     assert text == "the global batch of 8 is larger than an epoch of 5 pairs: most of each step is idle"
+
+
+def test_a_decay_that_training_does_not_reach_causes_a_warning():
+    def warnings(**settings):
+        return undecayed(Config.from_settings(**settings).optimization)
+
+    assert warnings(epochs=200, decay_from=150) == warnings(epochs=1) == warnings(lr_schedule="constant") == []
+    assert warnings(epochs=150, decay_from=150) == [
+        "--decay_from 150 is not below --epochs 150: the learning rate never decays"
+    ]
 
 
 @pytest.mark.parametrize(
