@@ -50,7 +50,7 @@ def test_a_mistyped_flag_is_refused_with_a_similar_one(capsys, command, meant):
     "command, text",
     [
         ("compare run -o a.png", "unknown arguments: -o (flags begin with --); --help"),
-        ("translate run in out --html yes", "unknown arguments: yes after --html, which takes no value; --help"),
+        ("train --no_flip yes", "unknown arguments: yes after --no_flip, which takes no value; --help"),
         (
             "train --gpu 0 --fineSize 9",
             "--gpu (here: CUDA_VISIBLE_DEVICES=0,1 before the command), --fineSize (here: --im",
