@@ -24,7 +24,7 @@ def load() -> Any:
         ImportError: One of them, or a package that they need, is missing or has a version that does not fit.
     """
     try:
-        with _without_notices():
+        with without_notices():
             tensorflow = importlib.import_module("tensorflow")
             _ = tensorflow.keras.layers  # TensorFlow imports Keras at its first use
         return tensorflow
@@ -33,10 +33,10 @@ def load() -> Any:
 
 
 @contextlib.contextmanager
-def _without_notices() -> Iterator[None]:
-    """Leave out the notices that TensorFlow writes to stderr while it is imported, whatever TF_CPP_MIN_LOG_LEVEL is.
+def without_notices(notice: re.Pattern[bytes] = NOTICE) -> Iterator[None]:
+    """Leave out the lines that begin so of what TensorFlow writes to stderr, whatever TF_CPP_MIN_LOG_LEVEL is.
 
-    Nothing is shown of an import that fails: NumPy writes a hundred lines if it is too new, and the exception says why.
+    Nothing is shown if an exception is raised, which says why: NumPy writes a hundred lines if it is too new.
     """
     try:
         stderr = os.dup(2)
@@ -52,7 +52,7 @@ def _without_notices() -> Iterator[None]:
             os.close(stderr)
         file.seek(0)
         with contextlib.suppress(OSError):  # its reader may be gone
-            os.write(2, b"".join(line for line in file if not NOTICE.match(line)))
+            os.write(2, b"".join(line for line in file if not notice.match(line)))
 
 
 class _LazyTensorFlow:

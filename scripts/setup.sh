@@ -69,6 +69,8 @@ conflicts=$("$venv/bin/python" -m pip --disable-pip-version-check check 2>&1 || 
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || [[ $conflicts == *tensorflow*" has requirement "* ]]; then
   echo "Installing $requirements into $venv (once; a download of $( [ $requirements = requirements.txt ] \
     && echo "about 0.7 GB" || echo "about 4 GB" ))"
+  while sleep 15 >/dev/null 2>&1; do echo "  $SECONDS s, still installing"; done &  # pip itself prints hundreds of lines
+  trap "kill $! 2>/dev/null || true" EXIT
   # The pip of an older Python takes hours to resolve the versions.
   { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip \
     && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements"; } \

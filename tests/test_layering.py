@@ -32,7 +32,7 @@ MAY_IMPORT = {
         *("errors", "lazy_tensorflow", "terminal", "config", "images", "distribution", "data", "networks", "methods"),
         *("run", "inspection", "evaluation"),
     },
-    "export": {"errors", "whole_file", "terminal", "config", "networks", "run", "inference"},
+    "export": {"errors", "whole_file", "lazy_tensorflow", "terminal", "config", "networks", "run", "inference"},
 }
 MAY_IMPORT["cli"] = set(MAY_IMPORT)
 MAY_IMPORT["api"] = {"errors", "terminal", "config", "cli", "evaluation", "inference", "run", "training"}

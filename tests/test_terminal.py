@@ -155,7 +155,7 @@ def test_the_last_words_of_a_crashing_library_are_shown():
 def test_only_notices_of_tensorflow_are_left_out(before):
     code = r"""
 from cyclegan import lazy_tensorflow
-with lazy_tensorflow._without_notices():
+with lazy_tensorflow.without_notices():
     if not sys.argv[1:]:
         os.write(2, b"WARNING: All log messages before absl::\nI0000 00:00: a notice\nAn error\n")
 lazy_tensorflow.load()

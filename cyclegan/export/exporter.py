@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 import warnings
@@ -20,6 +21,7 @@ import tensorflow as tf
 from cyclegan import whole_file
 from cyclegan.errors import EXPECTED, UserError, printable
 from cyclegan.export import MADE
+from cyclegan.lazy_tensorflow import without_notices
 from cyclegan.networks import compat, layers, normalization
 
 INPUT, OUTPUT = "picture", "translated"  # names of the input and the output in exported files
@@ -122,7 +124,9 @@ def _write_tflite(model: tf.keras.Model, path: pathlib.Path, options: ExportOpti
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         if options.float16:
             converter.target_spec.supported_types = [tf.float16]
-        path.write_bytes(converter.convert())
+        with without_notices(re.compile(b"")):  # a summary of operations, long and harmless
+            content = converter.convert()
+        path.write_bytes(content)
 
 
 def _load_tflite(path: pathlib.Path) -> Translate:

@@ -78,10 +78,11 @@ class Throughput:
             return ""
         texts = {name: f"{float(f'{value:.3g}'):g}" for name, value in values.items()}  # 12300, not 1.23e+04
         parts = [f"{texts['images_per_second']} images/s, {texts['ms_per_step']} ms, data {values['data_wait']:.1%}"]
+        parts.append(f"{texts['memory_GB']} GB")
         if self.flops:
             share = f" ({values['share_of_peak']:.0%})" if self.peak else ""
             parts.append(f"{texts['TFLOP_per_second']} TFLOP/s{share}")
-        return ", ".join([*parts, f"{texts['memory_GB']} GB"])
+        return ", ".join(parts)
 
 
 class Profiler:

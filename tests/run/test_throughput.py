@@ -36,8 +36,8 @@ def test_metrics_by_hand(two_gigabytes):
 
 def test_text_for_the_progress_bar_leaves_out_what_was_not_measured(two_gigabytes):
     assert str(counted()) == "8 images/s, 500 ms, data 5.0%, 2 GB"
-    assert str(counted(flops=1.234e12)) == "8 images/s, 500 ms, data 5.0%, 2.47 TFLOP/s, 2 GB"
-    assert str(counted(flops=1e12, peak=8e12)) == "8 images/s, 500 ms, data 5.0%, 2 TFLOP/s (25%), 2 GB"
+    assert str(counted(flops=1.234e12)) == "8 images/s, 500 ms, data 5.0%, 2 GB, 2.47 TFLOP/s"
+    assert str(counted(flops=1e12, peak=8e12)) == "8 images/s, 500 ms, data 5.0%, 2 GB, 2 TFLOP/s (25%)"
     slow = Throughput(flops=8.6e12)
     slow.add(2, 1, 12.3456, 0.0)
     assert str(slow) == "0.162 images/s, 12300 ms, data 0.0%, 0.697 TFLOP/s, 2 GB"  # without exponents
