@@ -40,7 +40,7 @@ def test_text_for_the_progress_bar_leaves_out_what_was_not_measured(two_gigabyte
     assert str(counted(flops=1e12, peak=8e12)) == "8 images/s, 500 ms, data 5.0%, 2 GB, 2 TFLOP/s (25%)"
     slow = Throughput(flops=8.6e12)
     slow.add(2, 1, 12.3456, 0.0)
-    assert str(slow) == "0.162 images/s, 12300 ms, data 0.0%, 0.697 TFLOP/s, 2 GB"  # without exponents
+    assert str(slow) == "0.162 images/s, 12300 ms, data 0.0%, 2 GB, 0.697 TFLOP/s"  # without exponents
 
 
 @pytest.fixture
