@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import pathlib
@@ -95,6 +96,13 @@ def explain_file_error(error: BaseException) -> str | None:
     name = "" if error.filename is None else f"{printable(error.filename)}: "
     expected = EXPECTED.get(error.errno or 0, "files and folders that exist and can be used")
     return f"{name}{printable(error.strerror or error)}; expected {expected}"
+
+
+def similar_folder(folder: pathlib.Path, content: str) -> str:
+    """Return " (do you mean ...?)" with a folder of a similar name that has this content; "" if there is none."""
+    names = [] if folder.exists() else [path.parent.name for path in folder.parent.glob(f"*/{content}")]
+    similar = difflib.get_close_matches(folder.name, names, 1)
+    return f" (do you mean {printable(folder.parent / similar[0])}?)" if similar else ""
 
 
 def describe_missing(path: str | os.PathLike[str], kind: str = "folder") -> str:

@@ -6,6 +6,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
+if [ $# -gt 0 ]; then
+  sed -n '2,5s/^# \?//p' scripts/setup.sh
+  case $1 in -h | --help) exit 0 ;; esac
+  exit 2
+fi
 fail() { echo "setup: $*" >&2; exit 2; }
 
 oldest=9 newest=13  # versions of Python 3 with packages for this machine

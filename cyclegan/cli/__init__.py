@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Sequence
 
 from cyclegan import whole_file
-from cyclegan.errors import UserError, check_path, describe_missing, printable
+from cyclegan.errors import UserError, check_path, describe_missing, printable, similar_folder
 from cyclegan.export import ENDINGS, MARKERS
 from cyclegan.run.run_directory import WRITTEN, find_checkpoints, saved_checkpoints, split_checkpoint
 
@@ -48,6 +48,7 @@ def check_run(
         return
     kind, is_there = describe_path(run), os.path.exists(folder)
     what = f"{printable(run)} is {kind}" if is_there else f"{printable(run)}: {describe_missing(folder)}"
+    what += similar_folder(folder, "config.json")
     if swapped := [other for other in others if describe_path(other) == "a run"]:
         raise UserError(f"{what}, but {printable(swapped[0])} is a run: swap them")
     what += " (docs/export.md: what uses it)" if kind == EXPORTED else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import logging
 import os
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cyclegan import terminal
 from cyclegan.cli import describe_path, runs_in
 from cyclegan.config import Config, command_line, serialization
-from cyclegan.errors import UserError
+from cyclegan.errors import UserError, similar_folder
 from cyclegan.run.run_directory import (
     RunDirectory,
     check_output_dir,
@@ -151,9 +150,7 @@ def _refuse_absent_run(folder: pathlib.Path, clear: bool) -> None:
         if not has_config and (inside := runs_in(folder)):
             raise UserError(f"{folder} holds no run; expected {inside}; or --dataset for a new run")
     what = "starts over" if has_config and clear else f"holds no run{' with a checkpoint' * has_config}"
-    runs = [] if folder.exists() else [path.parent.name for path in folder.parent.glob("*/config.json")]
-    similar = difflib.get_close_matches(folder.name, runs, 1)
-    what += f" (do you mean {folder.parent / similar[0]}?)" if similar else ""
+    what += similar_folder(folder, "config.json")
     dataset = f" {folder}" if (folder / "trainA").is_dir() else ""
     raise UserError(f"{folder} {what}; a new run needs --dataset{dataset}")
 

@@ -180,7 +180,7 @@ def size(text: str) -> tuple[int, int]:
 
 def direction_name(text: str) -> str:
     """Return a direction; name the one that a name of pytorch-CycleGAN-and-pix2pix stands for."""
-    if meant := {"AtoB": "x2y", "BtoA": "y2x"}.get(text):
+    if meant := {"AtoB": "x2y", "BtoA": "y2x", "A2B": "x2y", "B2A": "y2x"}.get(text):
         raise argparse.ArgumentTypeError(f"{text} is {meant} here")
     return text
 

@@ -31,7 +31,7 @@ SETTINGS_OF_A_WORKER = {
     *("dataset", "data_dir", "output_dir", "cache", "cache_gb", "preset", "verbose", "no_peak", "start_timeout"),
 }
 # Settings that later starts and other runs do not take from a saved configuration.
-SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "profile", "wandb", "mlflow"}
+SETTINGS_OF_A_START = {"output_dir", "clear_output_dir", "profile", "verbose", "wandb", "mlflow"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +102,12 @@ class Config:
         derive = {name: setting.derive for name, setting in known.items() if setting.derive}
         follow = {name for name in derive if settings[name] == derive[name](settings)}
         return {name: value for name, value in settings.items() if name not in follow | SETTINGS_OF_A_START}
+
+    def unusual_settings(self) -> dict[str, Any]:
+        """Return the chosen settings that differ from the defaults."""
+        usual = Config.from_settings().settings()
+        chosen, known = self.chosen_settings().items(), all_settings()
+        return {n: value for n, value in chosen if value not in (known[n].field.default, usual.get(n))}
 
     @property
     def uses_pairs(self) -> bool:

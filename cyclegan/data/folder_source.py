@@ -140,7 +140,7 @@ def find(folder: pathlib.Path, data: DataConfig, splits: Sequence[str], bars: bo
     counts = {split: len(sources[split]) for split in TRAINING if split in splits}
     if counts and min(counts.values()) < FEW and data.preprocess != "crop":  # which can do with one large image
         few = " and ".join(f"{count} in {split}" for split, count in counts.items())
-        notes.append(f"Few training images, {few}: hundreds are usual; --diffaugment color,translation,cutout helps")
+        notes.append(f"Few training images, {few}: hundreds are usual; --diffaugment translation,cutout may help")
     return Found(sources, {split: [name_below(folder, each) for each in sources[split]] for split in splits}, notes)
 
 

@@ -22,7 +22,7 @@ from cyclegan.data import folder_source, loading, scenes, stripes
 from cyclegan.data.folder_source import Found, Name
 from cyclegan.data.loading import ImageFiles
 from cyclegan.data.value_ranges import RANGES, find_narrow, measure_ranges
-from cyclegan.errors import UserError, counted, describe_missing, printable
+from cyclegan.errors import UserError, counted, describe_missing, printable, similar_folder
 from cyclegan.images import geometry, reader
 from cyclegan.images.reader import Source
 
@@ -139,7 +139,7 @@ def check_dataset(data: DataConfig, run: str | os.PathLike[str] = "") -> None:
         from cyclegan.data import tfds_source
 
         names, given = tfds_source.cycle_gan_names(), data.folder.name
-        hint = f" (do you mean cycle_gan/{given}?)" if given in names else ""
+        hint = f" (do you mean cycle_gan/{given}?)" if given in names else similar_folder(data.folder, "trainA")
         raise UserError(
             f"--dataset {data.dataset}: {missing}{hint}; expected a folder with trainA and trainB, stripes, scenes, or"
             f" cycle_gan/NAME with NAME one of {', '.join(names)}"

@@ -16,7 +16,8 @@ import tensorflow as tf
 
 import cyclegan
 from cyclegan.config import Config, serialization
-from cyclegan.config.config import SETTINGS_OF_A_WORKER, all_settings
+from cyclegan.config.command_line import flags_of
+from cyclegan.config.config import SETTINGS_OF_A_WORKER
 from cyclegan.config.sections import DIRECTIONS
 from cyclegan.errors import counted, printable
 from cyclegan.export import MARKERS, exporter
@@ -170,9 +171,7 @@ def write_card(
     config, data, state = saved.config, saved.config.data, model.train_state
     height, width = data.image_shape
     channels = model.channels(directions[0])[0]
-    training = config.chosen_settings().items()
-    settings = {name: value for name, value in training if name not in SETTINGS_OF_A_WORKER}  # they change the result
-    flags = (f"--{name} {value}" for name, value in settings.items() if value != all_settings()[name].field.default)
+    settings = {name: value for name, value in config.unusual_settings().items() if name not in SETTINGS_OF_A_WORKER}
     few = serialization.few_held_out(saved.data)
     kinds = ["last"] if few else ["best", "last"]
     rows = [["metric on held-out images", *kinds], ["---"] * (1 + len(kinds))]
@@ -198,7 +197,7 @@ def write_card(
         ranges="".join(f" In {each}, -1 and 1 stand for {low:g} and {high:g}." for each, (low, high) in ranges.items()),
         dataset=data.dataset,
         images=" ".join(text for text in counts if "bytes" not in text),
-        flags=" ".join(flags),
+        flags=flags_of(settings),
         changes=f" These are those of the checkpoint; changes before it:\n{changed}" if changed else "",
         scores="\n".join(f"| {' | '.join(row)} |" for row in rows),
         chosen=chosen,

@@ -84,6 +84,9 @@ def log(
         part = f" and {done} of {counted(train.epoch_size, 'pair')} of the next" * bool(done)
         whole = f" of {counted(epochs, 'epoch')}" if state.epoch <= epochs else f" epochs (more than --epochs {epochs})"
         logger.info(f"Resumed from {checkpoint}: {state.epoch}{whole}{part} are done")
+        logger.info(f"Settings of the run: {flags_of(config.unusual_settings()) or 'the defaults'}")
     if state.epoch >= epochs:
         what = " or to profile" if performance.profile is not None else ""
-        logger.info(f"Nothing is left to do{what}: raise --epochs to train longer")
+        logger.info(
+            f"Nothing is left to do{what}: raise --epochs to train longer; another --output_dir begins a new run"
+        )

@@ -186,7 +186,7 @@ class SummaryWriter:
         and the texts "step", "left" and "speed".
         """
         try:
-            settings, changed = self._settings(), _changed_settings(self._config) if self._config else set()
+            settings, changed = self._settings(), self._config.unusual_settings() if self._config else {}
             lines = metrics_log.read(self._log.path, logging.DEBUG)
             changes = metrics_log.changes(lines)
             run = {
@@ -290,15 +290,9 @@ class NullSummaryWriter:
 
 def tuned_settings(config: Config) -> dict[str, Any]:
     """Return the settings in `TUNED`, and those that change the result and differ from their defaults."""
-    known, chosen = all_settings(), _changed_settings(config)
-    changed = {name for name in chosen if known[name].field.metadata["on_resume"] != FREE}
+    known = all_settings()
+    changed = {name for name in config.unusual_settings() if known[name].field.metadata["on_resume"] != FREE}
     return {name: _shown(value) for name, value in config.settings().items() if name in {*TUNED, *changed}}
-
-
-def _changed_settings(config: Config) -> set[str]:
-    known, usual = all_settings(), Config.from_settings().settings()
-    chosen = config.chosen_settings().items()
-    return {name for name, value in chosen if value not in (known[name].field.default, usual.get(name))}
 
 
 def _shown(value: Any) -> Any:

@@ -40,7 +40,7 @@ PREVIEW_SECONDS = 300.0  # between sample images within an epoch
 UNCHANGED = 0.01  # mean |x - G(x)| in [-1, 1], below which G does nothing: 1.3 of 255 gray levels
 INVERTED = -0.5  # correlation of x and G(x), below which G inverts
 COLLAPSED = 0.1  # distance between translations, as a share of that between images, below which G has collapsed
-UNTRAINED = 500  # steps in which a generator may translate all images to nearly the same gray, as untrained ones do
+UNTRAINED = 500  # steps in which generators may do what untrained ones do: give nearly the same gray, or negatives
 WON = 0.01  # discriminator loss of an epoch, below which it is nearly always right; 0.25 (LSGAN) is chance
 WON_EPOCHS = 3  # in a row, after which that is reported
 

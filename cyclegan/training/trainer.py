@@ -25,6 +25,7 @@ from cyclegan.run.run_directory import RunDirectory
 from cyclegan.run.throughput import FAST_FLOPS, Profiler, Throughput, duration
 from cyclegan.run.train_state import PassState, TrainState
 from cyclegan.training.callbacks import (
+    UNTRAINED,
     WON_EPOCHS,
     Callback,
     Epoch,
@@ -277,6 +278,8 @@ class Trainer:
         failures = find_silent_failures(metrics["train"], metrics["test"], adversarial, has_cycle)
         state.failing = {name: state.failing.get(name, 0) + 1 for name in failures}
         waiting = {name for name in failures if name.endswith("has won") and state.failing[name] < WON_EPOCHS}
+        if state.step < UNTRAINED:
+            waiting |= {name for name in failures if name.endswith("inverts")}
         warn_once(self._summary, epoch, {name: text for name, text in failures.items() if name not in waiting})
         for callback in self.callbacks:
             self._watchdog.beat()

@@ -21,7 +21,8 @@ def test_a_missing_tracker_is_reported_before_anything_else(monkeypatch):
 @pytest.mark.parametrize(
     "dataset, output, features, text",
     [
-        ("absent", "run", "random", "--dataset .*absent: no such folder"),
+        ("absent", "run", "random", "--dataset .*absent: no such folder; expected"),
+        ("date", "run", "random", "--dataset .*date: no such folder [(]do you mean .*/data[?][)]; expected"),
         ("data", "data/run", "random", "--output_dir .* lies in the folder"),
         ("data", "photos", "random", "--output_dir .*photos: is a folder of images; .*, such as .*/photos_run$"),
         ("data", "logs", "randon", "randon: no such file; expected one of random, "),
@@ -48,11 +49,12 @@ def test_arguments_are_checked_before_tensorflow_starts(monkeypatch, tmp_path, d
         train.main(["--dataset", str(tmp_path / dataset), "--output_dir", str(tmp_path / output), *flags])
 
 
-def test_a_saved_configuration_does_not_choose_trackers(tmp_path):
-    stranger = Config.from_settings(wandb="stranger", mlflow="http://stranger.example", lr=0.5)
+def test_a_saved_configuration_chooses_neither_trackers_nor_verbosity(tmp_path):
+    stranger = Config.from_settings(wandb="stranger", mlflow="http://stranger.example", lr=0.5, verbose=0)
     serialization.save(tmp_path / "config.json", stranger, {}, {})
     config, _ = train.configure(["--config", str(tmp_path / "config.json"), "--wandb", "mine"])
     assert (config.run.wandb, config.run.mlflow, config.optimization.lr) == ("mine", None, 0.5)
+    assert config.run.verbose == 1
 
 
 @pytest.fixture

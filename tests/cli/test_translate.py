@@ -60,6 +60,7 @@ def test_script_translates_and_reports(run_folder, originals, tmp_path):
     ("arguments", "text"),
     [
         ("nowhere in out", "nowhere: no such folder; expected the folder of a run"),
+        ("rum in out", "rum: no such folder (do you mean run?); expected the folder of a run"),
         ("lost in out", "lost is a run whose config.json is missing; expected the folder of a run"),
         ("run/checkpoints/epoch_9 in out", "epoch_9: no such checkpoint; expected one of "),
         ("run/checkpoints/a in out --checkpoint b", "run/checkpoints/a with --checkpoint b: expected one of them"),

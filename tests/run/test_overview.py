@@ -50,7 +50,8 @@ def test_a_resumed_run(lines):
         "Parameters: 1,234 in each generator, 56 in each discriminator",
         "Writing to my runs (tensorboard --logdir 'my runs')",
         "Resumed from epoch_0004: 4 of 4 epochs are done",
-        "Nothing is left to do: raise --epochs to train longer",
+        "Settings of the run: --channels_x 1 --epochs 4",
+        "Nothing is left to do: raise --epochs to train longer; another --output_dir begins a new run",
     ):
         assert text in found
 
