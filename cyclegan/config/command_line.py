@@ -121,7 +121,7 @@ class ArgumentParser(argparse.ArgumentParser):
         valued = {text: flag for flag, text in zip(argv, argv[1:]) if flag in flags and flags[flag].nargs == 0}
         wrong = [
             f"{text} after {valued[text]}, which takes no value"
-            if text in valued
+            if text in valued and not text.startswith("-")
             else explain(text, flags, self._hints)
             for text, before in zip(unknown, ["", *unknown])
             if text.startswith("--") or not before.startswith("-") or "=" in before  # no value of an unknown flag

@@ -76,6 +76,11 @@ MIXED = Kind(
     "The generators learn to remove color from some images, or to invent it.",
     "Remove them, or train on gray images with --channels_x 1 or --channels_y 1.",
 )
+TRANSPARENT = Kind(
+    "transparent images among opaque ones",
+    "They are blended with white, which the networks take for a part of the image.",
+    "Give them another background, or remove them.",
+)
 SMALL = Kind(
     f"images that are enlarged more than {MUCH_ENLARGED:g} times",
     "They become blurred when they are resized for training, and the generators learn this blur.",
@@ -94,7 +99,7 @@ EMPTY_MASKS = Kind(
 REFUSED = Kind("images that training refuses", "It ends at its start, with this message.", "Do what the message says.")
 UNEVEN_DOMAINS = Kind(
     "very different numbers of images",
-    f"One domain has {UNEVEN:g} times as many training images; by default, an epoch is one pass over the smaller one.",
+    f"One domain has at least {UNEVEN:g} times the images of the other; by default, an epoch is one pass over the latter.",
     "Add images to the smaller domain if they are not varied enough; a small domain is soon learned by heart.",
 )
 

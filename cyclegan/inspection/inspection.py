@@ -49,12 +49,14 @@ MEASURES = np.dtype(
         ("mean", np.float32, (3,)),  # by channel, in levels of 255; gray images have one channel three times
         ("deviation", np.float32, (3,)),
         ("colored", bool),
+        ("transparent", np.float32),  # share of the light that the background gives, 0 for opaque images
         ("partial_of", np.int32),  # bands of the file if only some of them are used, otherwise 0
         ("images", np.int32),  # of the file
         ("deep", bool),  # more than 8 bits per band, or a value range
         ("levels", np.float32, (3, BINS)),  # share of the pixels at equal intervals of the levels, by channel
     ]
 )
+MIN_TRANSPARENT = 0.01  # share from which on transparency matters
 GRAY_SPREAD = 8  # levels of 255 between the channels of gray pixels at most: JPEG rounds colors
 THUMBNAIL = 128  # pixels; hashes of images that are reduced first are the same, but need less memory
 BAND_NAMES = {1: "L", 3: "RGB"}
@@ -154,7 +156,10 @@ def _find(
     readable = np.intersect1d(np.flatnonzero(measures["readable"]), once)
     is_constant = measures["deviation"][readable].max(axis=1) < CONSTANT_DEVIATION
     constant, rich = readable[is_constant], readable[~is_constant]
-    mixed = _rarer_color(splits[rich] % 2, measures["colored"][rich], rich)
+    mixed = _rarer(splits[rich] % 2, measures["colored"][rich], rich)
+    transparent = np.flatnonzero(measures["transparent"] > MIN_TRANSPARENT)
+    transparent = np.intersect1d(transparent, _rarer(splits[rich] % 2, measures["transparent"][rich] > 0, rich))
+    shares = {index: f"{measures['transparent'][index]:.0%} transparent" for index in transparent.tolist()}
     misnamed = {
         index: f"is {format_.upper()}"
         for index, (name, format_) in enumerate(zip(names, measures["format"].tolist()))
@@ -165,6 +170,7 @@ def _find(
         *_find_copies(splits, measures, rich),
         findings.of_images(findings.CONSTANT, dict.fromkeys(constant.tolist(), "")),
         findings.of_images(findings.MIXED, dict.fromkeys(mixed.tolist(), "")),
+        findings.of_images(findings.TRANSPARENT, shares),
         *findings.of_sizes(data, multiple, loading.sizes_of(measures), splits, readable),
         findings.of_counts(splits[readable]),
         findings.of_images(findings.WRONG_EXTENSION, misnamed),
@@ -187,10 +193,10 @@ def _find_copies(splits: np.ndarray, measures: np.ndarray, rich: np.ndarray) -> 
     return [*leaks, duplicates, Finding(findings.NEAR_DUPLICATES, others)]
 
 
-def _rarer_color(domains: np.ndarray, colored: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Return the indices of the gray images of each domain, or of the colored ones if these are fewer."""
-    are_few = np.array([domain in domains and np.mean(colored[domains == domain]) < 0.5 for domain in (0, 1)])
-    return indices[colored == are_few[domains]]
+def _rarer(domains: np.ndarray, holds: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """Return the indices of the images of a domain for which something holds, or of the others if these are fewer."""
+    are_few = np.array([domain in domains and np.mean(holds[domains == domain]) < 0.5 for domain in (0, 1)])
+    return indices[holds == are_few[domains]]
 
 
 def measure(source: Source, channels: int, value_range: ValueRange | None = None, nodata: float | None = None) -> tuple:
@@ -220,6 +226,7 @@ def measure(source: Source, channels: int, value_range: ValueRange | None = None
         np.broadcast_to(levels.mean(axis=0), 3),
         np.broadcast_to(levels.std(axis=0), 3),
         np.ptp(levels, axis=1).max() > GRAY_SPREAD,
+        0 if decoded.opacity is None else 1 - decoded.opacity.mean() / np.iinfo(decoded.opacity.dtype).max,
         header.partial_of(channels),
         1,
         header.deep or value_range is not None,

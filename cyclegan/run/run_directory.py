@@ -281,7 +281,8 @@ class RunDirectory:
         self._refuse_differences(
             differences,
             "the images and masks of its start. Put them back. If another folder has them, give it as --dataset. To"
-            f" train on the present ones from these weights, give --init_from {self.path} and another --output_dir",
+            f" train on the present ones from these weights and with these settings, give --config {self.path}"
+            f" --init_from {self.path} and another --output_dir",
         )
 
     def start(self, fingerprint: Mapping[str, Any]) -> None:

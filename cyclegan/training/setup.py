@@ -127,6 +127,7 @@ def make_trainer(
         evaluator = Evaluator(generators, *images, data.size, extractor, paired=paired, bars=bars)
     with terminal.phase("Comparing the images", if_slow=True):
         notes = [*data.notes, *inspection_report.short_lines(config.data, config.networks.multiple, data)]
+    notes.append("The networks see {1} x {0} pixels at once".format(*data.size))
     if config.evaluation.evaluate_every:
         notes.append(config.evaluation.meaning)
     overview.log(config, workers, splits, state, checkpoints.newest, notes, model.networks.parameter_counts())

@@ -146,7 +146,7 @@ def test_flags_that_contradict_the_weights_are_named(source, begin):
 def test_other_images_point_to_init_from(begin, dataset, tmp_path):
     run = begin("--filters", 1, "--residual_blocks", 0, "--discriminator_layers", 1)
     (dataset / "trainA" / "100.png").rename(dataset / "trainA" / "other.png")
-    with pytest.raises(UserError, match=f"To train on the present ones from these weights, give --init_from {run} and"):
+    with pytest.raises(UserError, match=f"with these settings, give --config {run} --init_from {run} and another"):
         begin("--filters", 1, "--residual_blocks", 0, "--discriminator_layers", 1)
 
 

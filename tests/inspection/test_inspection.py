@@ -263,3 +263,14 @@ def test_histograms_count_levels(tmp_path):
     expected = np.zeros((3, BINS))
     expected[0, [0, -1]], expected[1, 0], expected[2, BINS // 2] = 0.5, 1, 1
     np.testing.assert_allclose(levels, expected)
+
+
+def test_transparent_images_among_opaque_ones_are_found(tmp_path):
+    sound_folder(tmp_path)
+    for number, opacity in enumerate((255, 60)):
+        image = texture(900 + number)
+        image.putalpha(opacity)
+        image.save(tmp_path / "trainB" / f"alpha{number}.png")
+    (finding,) = inspect(tmp_path).findings
+    assert finding.kind.title == "transparent images among opaque ones" and len(finding) == 1
+    assert finding.details == {finding.groups[0][0]: "76% transparent"}
