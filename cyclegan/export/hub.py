@@ -113,10 +113,12 @@ def export(
         run, data = saved.config.run, saved.config.data
         paths = {"output_dir": run.output_dir, "init_from": run.init_from}
         paths.update({} if data.is_tfds else {"dataset": data.dataset})
+        kind, colon, weights = saved.config.evaluation.evaluate_features.rpartition(":")
+        features = f"{kind}{colon}{os.path.basename(weights)}"  # a file of weights without its folder
         names = {name: path and printable(os.path.basename(os.path.normpath(path))) for name, path in paths.items()}
         state = model.train_state  # its settings are those of this checkpoint, which a resumed run may have changed
         config = Config.from_settings(saved.config.settings(), **state.settings)
-        config = config.replace(**names, data_dir=None, wandb=None, mlflow=None)
+        config = config.replace(**names, evaluate_features=features, data_dir=None, wandb=None, mlflow=None)
         serialization.save(made / "config.json", config, saved.stack, saved.data, saved.imported)
         grids = sorted(model.path.glob("samples/epoch_*.png"))
         if grids:

@@ -99,7 +99,7 @@ EMPTY_MASKS = Kind(
 REFUSED = Kind("images that training refuses", "It ends at its start, with this message.", "Do what the message says.")
 UNEVEN_DOMAINS = Kind(
     "very different numbers of images",
-    f"One domain has at least {UNEVEN:g} times the images of the other; an epoch is one pass over the smaller one.",
+    f"One domain has at least {UNEVEN:g} times the images of the other; by default, an epoch has the smaller number.",
     "Add images to the smaller domain if they are not varied enough; a small domain is soon learned by heart.",
 )
 

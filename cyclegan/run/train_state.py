@@ -35,7 +35,7 @@ class Changes(NamedTuple):
     """Changes of a resumed run, each as a text such as "lr 0.1 -> 0.2".
 
     Attributes:
-        settings: Changed settings of the training; those that are derived from others are left out.
+        settings: Settings of the training that changed, without those that follow from others.
         epochs: The number of epochs.
         images: The lengths of image files with the same names.
         batch: The global batch.

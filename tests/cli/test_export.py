@@ -147,6 +147,9 @@ def test_a_folder_for_a_model_hub(run, tmp_path, monkeypatch, caplog):
     lines.insert(1, {"split": "steps", "epoch": 1, "step": 1, **changed})
     lines.append({"split": "steps", "epoch": 2, "step": 2, **changed, "changes": ["later"]})
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    saved = serialization.load(run / "config.json")
+    config = saved.config.replace(evaluate_features=f"fid:{tmp_path / 'graph.tgz'}")
+    serialization.save(run / "config.json", config, saved.stack, saved.data)
     out = tmp_path / "card"
     caplog.set_level(logging.INFO, "cyclegan.export")
     assert export.main([str(run), str(out), "--format", "hub"]) < 0.01
@@ -169,7 +172,7 @@ def test_a_folder_for_a_model_hub(run, tmp_path, monkeypatch, caplog):
     card = (out / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlicense: ") and "| error/MAE(X, F(G(X))) | 0.1 (epoch 1) | 0.3 (epoch 2) |" in card
     assert "| score/x2y/KID_std | - | 0.5 (epoch 2) |" in card
-    assert "FID and KID compare the features random, not those of published FIDs." in card
+    assert "FID and KID compare the features fid:graph.tgz." in card
     assert "changes before it:\n\n- lr 0.1 -> 0.2, filters 4 -> 8 after epoch 1\n\n## Scores" in card
     assert "--filters 4" in card and "`data`" in card and "## Limits" in card and "![" in card
     assert str(tmp_path) not in "".join(path.read_text() for path in (out / "README.md", out / "config.json"))
